@@ -1,0 +1,1 @@
+"""Intents (`NAME.toml`) and results (`NAME.PROFILE.lock.json`) of the datasets; data only."""

@@ -1,0 +1,163 @@
+"""Builds: stages of independent units, each a pure function of its inputs.
+
+- A unit's key is the digest of (stage name, stage version, inputs); a finished unit is found again
+  under its key, so the same command resumes where a killed one stopped.
+- A unit returns one whole object and a small JSON record, never data through the runner.
+- Where and how units run (processes, Prefect, Dask) cannot change a byte: results are ordered.
+
+Usage: `records = job.run(Stage("tokens", 1, encode_file), [Unit("a.parquet", {...})])`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tangobench.errors import ResourceError, TangobenchError
+from tangobench.pipeline.hashing import digest
+from tangobench.pipeline.pool import Runner, SerialRunner
+from tangobench.pipeline.progress import Reporter
+from tangobench.pipeline.store import Record, Store
+
+__all__ = ["Job", "Output", "Record", "Result", "ShardFile", "SideFile", "Stage", "Unit"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a unit's function returns: one whole object and its small record."""
+
+    data: Any
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A named step; raise `version` whenever its output may change for equal inputs."""
+
+    name: str
+    version: int
+    run: Callable[[Any, Store], Output]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One independent piece of a stage.
+
+    `inputs` is everything that decides the output, as JSON values; `args` is what the function
+    receives (`inputs` if None) and may add paths; `weight` is the relative cost, for progress.
+    """
+
+    label: str
+    inputs: Any
+    args: Any = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A unit with all that a worker needs to run it anywhere."""
+
+    stage: Stage
+    unit: Unit
+    key: str
+    store: Store
+
+
+def execute(task: Task) -> tuple[Record, bool]:
+    """Run a unit unless its result is already in the store; True if it was."""
+    record = task.store.get(task.key)
+    if record is not None:
+        return record, True
+    unit = task.unit
+    try:
+        output = task.stage.run(unit.inputs if unit.args is None else unit.args, task.store)
+    except TangobenchError as error:
+        error.details.setdefault("unit", unit.label)
+        raise
+    except MemoryError:
+        raise ResourceError(
+            f"out of memory in stage {task.stage.name}, unit {unit.label}",
+            kind="out-of-memory",
+            fix="run again with fewer --workers; finished units are kept",
+            unit=unit.label,
+        ) from None
+    except Exception as error:
+        error.add_note(f"in stage {task.stage.name}, unit {unit.label}")
+        raise
+    return task.store.put(task.key, output.data, output.result), False
+
+
+class Job:
+    """One running build: a store, a runner and a reporter."""
+
+    def __init__(
+        self, store: Store, runner: Runner | None = None, reporter: Reporter | None = None
+    ) -> None:
+        self.store = store
+        self.runner = runner or SerialRunner()
+        self.reporter = reporter or Reporter(quiet=True)
+        self.stages: list[dict[str, Any]] = []
+
+    def say(self, line: str) -> None:
+        """Tell the user something."""
+        self.reporter.say(line)
+
+    def run(self, stage: Stage, units: Sequence[Unit]) -> list[Record]:
+        """All records of a stage, in the order of its units."""
+        tasks = [
+            Task(stage, unit, digest([stage.name, stage.version, unit.inputs]), self.store)
+            for unit in units
+        ]
+        self.reporter.start(stage.name, len(units), sum(unit.weight for unit in units))
+        records: list[Record] = []
+        reused = 0
+        results = self.runner.map(execute, tasks, [f"{stage.name}: {u.label}" for u in units])
+        for unit, (record, was_there) in zip(units, results, strict=True):
+            records.append(record)
+            reused += was_there
+            self.reporter.advance(unit.weight, reused=was_there, label=unit.label)
+        self.reporter.finish()
+        self.stages.append({"stage": stage.name, "units": len(units), "reused": reused})
+        return records
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """A shard to publish; `record.result["shard"]` is what `shards.encode` told about it."""
+
+    path: str
+    config: str
+    split: str
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class SideFile:
+    """A file beside the shards, such as decisions; only its rows are part of the root."""
+
+    path: str
+    kind: str
+    address: str
+    rows: int
+    rows_sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What a dataset's build returns; everything but `origin` goes into the lock."""
+
+    source: dict[str, Any]
+    """Identity of the input's content; part of the root, so never a path or an address."""
+    origin: dict[str, Any]
+    """Where the input came from; goes to run.json only."""
+    tokenizer: dict[str, Any] | None
+    configs: dict[str, dict[str, Any]]
+    """Config name to `context`, `vocabulary`, `masked_target` (or None) and `pad`."""
+    counts: dict[str, Any]
+    drops: dict[str, Any]
+    notes: dict[str, Any]
+    shards: list[ShardFile]
+    side_files: list[SideFile] = field(default_factory=list)
+    card: dict[str, Any] = field(default_factory=dict)
+    """`title`, `licence`, `description` and `sources` for the dataset card."""

@@ -1,0 +1,138 @@
+"""The one place that writes files: whole or not at all.
+
+- A file appears under its final name complete and durable: temporary name, fsync, rename, fsync of
+  the folder. A crash leaves at most a file whose name starts with `.partial-`.
+- A full disk, a quota or a size limit is a `ResourceError` that says how many bytes were needed.
+
+Usage: `write_atomic(Path("a.json"), b"{}")`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from tangobench.errors import BusyError, ResourceError, UsageError
+
+PARTIAL: Final = ".partial-"
+_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_DENIED: Final = {errno.EROFS, errno.EACCES, errno.EPERM}
+
+
+def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:
+    """Write `data` (buffer protocol) to `path`; `scratch` is a folder on the same file system."""
+    size = memoryview(data).nbytes
+    temporary = (scratch or path.parent) / f"{PARTIAL}{os.getpid()}-{path.name[-40:]}"
+    with explain_os_errors(path, size):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+            try:
+                write_all(descriptor, data)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def write_all(descriptor: int, data: Any) -> None:
+    """Write every byte, however many calls it takes."""
+    view = memoryview(data).cast("B")
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_partials(folder: Path) -> None:
+    """Remove what a killed writer left directly in `folder`."""
+    for path in sorted(folder.glob(f"{PARTIAL}*")) if folder.is_dir() else []:
+        path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def explain_os_errors(path: Path, needed: int) -> Iterator[None]:
+    """Turn an OSError of writing `path` into an error that tells the user what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise ResourceError(
+                f"cannot write {needed:,} bytes to {path}: {os.strerror(error.errno or 0)} "
+                f"({free_bytes(path):,} bytes free)",
+                kind="disk-full",
+                fix="free that much space or choose another --out; the same command resumes",
+                path=str(path),
+                bytes_needed=needed,
+            ) from error
+        if error.errno in _DENIED:
+            raise UsageError(
+                f"cannot write {path}: {os.strerror(error.errno or 0)}",
+                kind="not-writable",
+                fix="choose an --out (and --store) that you may write to",
+                path=str(path),
+            ) from error
+        raise
+
+
+def free_bytes(path: Path) -> int:
+    """Free bytes on the file system that would hold `path`."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return 0
+
+
+@contextlib.contextmanager
+def exclusive(path: Path, *, wait_seconds: float = 0.0) -> Iterator[None]:
+    """Hold `path` as a lock; the kernel releases it when the process dies, so none goes stale."""
+    with explain_os_errors(path, 0):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    deadline = time.monotonic() + wait_seconds
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise _busy(path, descriptor) from None
+                time.sleep(0.1)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _busy(path: Path, descriptor: int) -> BusyError:
+    holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") or "unknown"
+    return BusyError(
+        f"process {holder} is building this target (lock {path})",
+        kind="busy",
+        fix="wait for it, pass --wait SECONDS, or choose another --out",
+        holder=holder,
+    )

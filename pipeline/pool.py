@@ -1,0 +1,155 @@
+"""Runners: the same units one after another or in worker processes, results in order.
+
+- Results come in the order of the items; at most a few items per worker are in flight.
+- A worker that dies (killed, out of memory) fails the run within a second and names what it did.
+- Workers end by themselves when the main process is gone, so nothing is left behind.
+
+Usage: `with ProcessRunner(2) as runner: list(runner.map(fn, items, labels))`.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, Final, Literal, Protocol, Self, TypeVar
+
+from tangobench.errors import ResourceError
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+StartMethod = Literal["forkserver", "spawn", "fork"]
+
+_IN_FLIGHT: Final = 4  # per worker: enough to hide a slow unit, few enough to bound memory
+
+
+class Runner(Protocol):
+    """Anything that can map a function over items: processes here, Prefect or Dask in `flows`."""
+
+    def map(
+        self, function: Callable[[Item], Value], items: Sequence[Item], labels: Sequence[str]
+    ) -> Iterator[Value]:
+        """Results in the order of `items`; `labels` name them in errors and logs."""
+        ...
+
+    def close(self) -> None:
+        """Release workers."""
+        ...
+
+
+class SerialRunner:
+    """Runs everything in this process."""
+
+    def map(
+        self, function: Callable[[Item], Value], items: Sequence[Item], labels: Sequence[str]
+    ) -> Iterator[Value]:
+        """Results in order, computed one by one."""
+        for item in items:
+            yield function(item)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class ProcessRunner:
+    """Runs items in worker processes that are kept between calls."""
+
+    def __init__(self, workers: int, start_method: StartMethod = "forkserver") -> None:
+        self._workers = workers
+        self._start_method = start_method
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def map(
+        self, function: Callable[[Item], Value], items: Sequence[Item], labels: Sequence[str]
+    ) -> Iterator[Value]:
+        """Results in order; on any failure the workers are stopped at once."""
+        waiting = collections.deque(zip(items, labels, strict=True))
+        running: collections.deque[tuple[Future[Value], str]] = collections.deque()
+        pool = self._start()
+        try:
+            while waiting or running:
+                while waiting and len(running) < self._workers * _IN_FLIGHT:
+                    item, label = waiting.popleft()
+                    running.append((pool.submit(function, item), label))
+                future, _ = running[0]
+                value = future.result()
+                running.popleft()
+                yield value
+        except BrokenProcessPool:
+            self._stop()
+            raise _worker_died([label for future, label in running if _lost(future)]) from None
+        except BaseException:
+            self._stop()
+            raise
+
+    def close(self) -> None:
+        """Let idle workers end."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def _start(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            context = multiprocessing.get_context(self._start_method)
+            if self._start_method == "forkserver":
+                multiprocessing.set_forkserver_preload(["tangobench.pipeline.build"])
+            self._pool = ProcessPoolExecutor(
+                self._workers, mp_context=context, initializer=_prepare_worker
+            )
+        return self._pool
+
+    def _stop(self) -> None:
+        if self._pool is None:
+            return
+        processes = list((self._pool._processes or {}).values())
+        for process in processes:
+            with contextlib.suppress(Exception):
+                process.terminate()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._pool = None
+
+
+def make_runner(workers: int) -> Runner:
+    """The runner for a worker count; one worker needs no process of its own."""
+    return SerialRunner() if workers == 1 else ProcessRunner(workers)
+
+
+def _prepare_worker() -> None:
+    """Leave Ctrl-C to the main process, and end when that process is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+
+
+def _exit_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def _lost(future: Future[Any]) -> bool:
+    return not future.done() or future.exception() is not None
+
+
+def _worker_died(labels: Sequence[str]) -> ResourceError:
+    shown = "; ".join(labels[:4]) + (" …" if len(labels) > 4 else "")
+    return ResourceError(
+        f"a worker process died (killed, or out of memory) while these were under way: {shown}",
+        kind="worker-died",
+        fix="run the same command again (finished units are kept), with fewer --workers if memory "
+        "is short",
+        units=list(labels),
+    )

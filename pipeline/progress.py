@@ -1,0 +1,119 @@
+"""What a person sees of a long job: stage, share done, rate, ETA and memory.
+
+- On a terminal one line is redrawn; elsewhere a plain line is printed at most every few seconds.
+- Everything goes to standard error; results go to standard output.
+- `NO_COLOR`, `--quiet` and a missing terminal are honoured.
+
+Usage: `reporter = Reporter(); reporter.start("tokens", 12, 3.0); reporter.advance(1.0)`.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from typing import Final, TextIO
+
+_REDRAW_SECONDS: Final = 0.1
+_LINE_SECONDS: Final = 10.0
+
+
+class Reporter:
+    """Prints progress of one stage at a time."""
+
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._quiet = quiet
+        self._live = self._stream.isatty() and not quiet
+        self._bold, self._plain = (
+            ("\x1b[1m", "\x1b[0m") if self._live and not os.environ.get("NO_COLOR") else ("", "")
+        )
+        self._stage = ""
+        self._units = self._done = self._reused = 0
+        self._weight = self._weight_done = self._weight_new = 0.0
+        self._began = self._drawn = 0.0
+
+    def say(self, line: str) -> None:
+        """Print a line of its own."""
+        if not self._quiet:
+            self._clear()
+            print(line, file=self._stream, flush=True)
+
+    def start(self, stage: str, units: int, weight: float) -> None:
+        """Begin a stage of `units` units that weigh `weight` together."""
+        self._stage, self._units, self._weight = stage, units, weight or 1.0
+        self._done = self._reused = 0
+        self._weight_done = self._weight_new = 0.0
+        self._began = self._drawn = time.monotonic()
+
+    def advance(self, weight: float, *, reused: bool = False, label: str = "") -> None:
+        """Count one finished unit."""
+        self._done += 1
+        self._reused += reused
+        self._weight_done += weight
+        self._weight_new += 0.0 if reused else weight
+        now = time.monotonic()
+        if now - self._drawn >= (_REDRAW_SECONDS if self._live else _LINE_SECONDS):
+            self._drawn = now
+            self._draw(self._status(now, label))
+
+    def finish(self) -> None:
+        """End the stage with one line that stays."""
+        seconds = time.monotonic() - self._began
+        kept = f", {self._reused:,} kept from before" if self._reused else ""
+        name = f"{self._bold}{self._stage}{self._plain}"
+        self.say(f"{name}: {self._done:,} units in {duration(seconds)}{kept} · {memory()}")
+
+    def _status(self, now: float, label: str) -> str:
+        seconds = now - self._began
+        share = min(1.0, self._weight_done / self._weight)
+        left = "?"
+        if self._weight_new > 0:
+            left = duration((self._weight - self._weight_done) * seconds / self._weight_new)
+        rate = self._done / seconds if seconds > 0 else 0.0
+        return (
+            f"{self._bold}{self._stage}{self._plain} {share:4.0%} · {self._done:,}/{self._units:,}"
+            f" units · {rate:.1f}/s · {left} left · {memory()}" + (f" · {label}" if label else "")
+        )
+
+    def _draw(self, line: str) -> None:
+        if self._quiet:
+            return
+        if self._live:
+            self._clear()
+            columns = os.get_terminal_size(self._stream.fileno()).columns
+            print(line[: columns - 1 + len(self._bold + self._plain)], end="", file=self._stream)
+            self._stream.flush()
+        else:
+            print(line, file=self._stream, flush=True)
+
+    def _clear(self) -> None:
+        if self._live:
+            print("\r\x1b[2K", end="", file=self._stream)
+
+
+def duration(seconds: float) -> str:
+    """A time span a person can read: 0.4 s, 12 s, 3 m 05 s, 2 h 04 m."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} m {int(seconds % 60):02d} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} m"
+
+
+def size(count: float) -> str:
+    """A byte count a person can read."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def memory() -> str:
+    """Peak memory of this process and of its finished children."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return f"{size(own * 1024)} peak"

@@ -1,0 +1,111 @@
+"""Shards: Arrow IPC streams whose bytes depend on their rows alone.
+
+- Uncompressed stream format, no schema metadata, fixed batch rows, no validity bitmaps, and fresh
+  arrays only: equal tables that were sliced or chunked differently would give unequal bytes.
+- `batch_offsets` make every record batch reachable in a memory-mapped file without reading others.
+- Arrow does not notice a flipped bit, so a shard's sha256 is checked whenever a process opens it.
+
+Usage: `buffer, info = encode({"tokens": lists(values, offsets)}, batch_rows=256)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from tangobench.pipeline.hashing import RowsHasher
+
+NDArray = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that can give any range of its rows as a fresh array."""
+
+    rows: int
+    type: pa.DataType
+    part: Callable[[int, int], pa.Array]
+
+
+def fixed(values: NDArray) -> Column:
+    """Rows of equal length from a two-dimensional array."""
+    width = values.shape[1]
+    kind = pa.list_(pa.from_numpy_dtype(values.dtype), width)
+
+    def part(start: int, stop: int) -> pa.Array:
+        flat = np.array(values[start:stop]).reshape(-1)
+        return pa.FixedSizeListArray.from_arrays(pa.array(flat), type=kind)
+
+    return Column(len(values), kind, part)
+
+
+def lists(values: NDArray, offsets: NDArray) -> Column:
+    """Rows of any length: row i is `values[offsets[i]:offsets[i + 1]]`."""
+    kind = pa.list_(pa.from_numpy_dtype(values.dtype))
+
+    def part(start: int, stop: int) -> pa.Array:
+        bounds = np.asarray(offsets[start : stop + 1], np.int64)
+        flat = pa.array(np.array(values[bounds[0] : bounds[-1]]))
+        return pa.ListArray.from_arrays(
+            pa.array((bounds - bounds[0]).astype(np.int32)), flat, type=kind
+        )
+
+    return Column(len(offsets) - 1, kind, part)
+
+
+def scalars(values: NDArray) -> Column:
+    """One number per row."""
+    kind = pa.from_numpy_dtype(values.dtype)
+    return Column(len(values), kind, lambda a, b: pa.array(np.array(values[a:b])))
+
+
+def strings(values: Sequence[str]) -> Column:
+    """One text per row."""
+    return Column(len(values), pa.string(), lambda a, b: pa.array(values[a:b], pa.string()))
+
+
+def shard_name(split: str, index: int, total: int) -> str:
+    """File name of a shard, zero-padded so that listings sort."""
+    return f"{split}-{index:05d}-of-{total:05d}.arrow"
+
+
+def encode(columns: dict[str, Column], *, batch_rows: int) -> tuple[pa.Buffer, dict[str, Any]]:
+    """The shard's bytes and what the lock records of them."""
+    schema = pa.schema([pa.field(name, column.type) for name, column in columns.items()])
+    rows = {column.rows for column in columns.values()}
+    if len(rows) != 1:
+        raise ValueError(f"columns of unequal length: { {n: c.rows for n, c in columns.items()} }")
+    sink = pa.BufferOutputStream()
+    hasher = RowsHasher()
+    offsets: list[int] = []
+    tokens = 0
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for start, stop in _ranges(rows.pop(), batch_rows):
+            arrays = [column.part(start, stop) for column in columns.values()]
+            batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
+            # The writer puts the schema before the first batch, not when it is opened.
+            offsets.append(sink.tell() or schema.serialize().size)
+            writer.write_batch(batch)
+            hasher.update(batch)
+            if "tokens" in columns:
+                tokens += len(batch.column("tokens").flatten())
+    data = sink.getvalue()
+    return data, {
+        "rows": next(iter(columns.values())).rows,
+        "tokens": tokens,
+        "bytes": data.size,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "rows_sha256": hasher.hexdigest(),
+        "batch_rows": batch_rows,
+        "batch_offsets": offsets,
+    }
+
+
+def _ranges(total: int, step: int) -> Iterator[tuple[int, int]]:
+    for start in range(0, total, step):
+        yield start, min(start + step, total)

@@ -1,0 +1,171 @@
+"""The unit store: finished work under its content address, so that a killed build loses none.
+
+- An object is whole bytes named by their sha256; a record (JSON) ties a unit's key to its object.
+- The object is durable before its record exists. A record counts only if its object is there and
+  its sha256 matches, checked again on every resume.
+- The store is a folder, or an object store through fsspec, where one PUT is atomic.
+
+Usage: `store = open_store("out/.units"); store.put(key, data, {"rows": 3}); store.get(key)`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import shutil
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from tangobench.errors import CorruptionError
+from tangobench.pipeline.files import write_atomic
+from tangobench.pipeline.hashing import canonical_json, digest, sha256_bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """What is remembered of a finished unit."""
+
+    key: str
+    address: str
+    size: int
+    result: dict[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """The record as stored, with a checksum of itself."""
+        plain = dataclasses.asdict(self)
+        return canonical_json({**plain, "checksum": digest(plain)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Record | None:
+        """The record, or None if it is damaged."""
+        try:
+            plain = json.loads(data)
+            checksum = plain.pop("checksum")
+            return cls(**plain) if digest(plain) == checksum else None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+
+class Store(ABC):
+    """Objects and records; the two subclasses decide where bytes live."""
+
+    def put(self, key: str, data: Any, result: dict[str, Any]) -> Record:
+        """Store a unit's object, then its record."""
+        address = sha256_bytes(data)
+        self._write(_object_name(address), data)
+        record = Record(key=key, address=address, size=memoryview(data).nbytes, result=result)
+        self._write(_record_name(key), record.to_bytes())
+        return record
+
+    def get(self, key: str) -> Record | None:
+        """The record of a finished unit whose object is there, whole and unchanged."""
+        try:
+            record = Record.from_bytes(bytes(self._read(_record_name(key))))
+            if record is None or record.key != key:
+                return None
+            intact = sha256_bytes(self._read(_object_name(record.address))) == record.address
+        except FileNotFoundError:
+            return None
+        return record if intact else None
+
+    def read(self, address: str) -> pa.Buffer:
+        """A whole object."""
+        try:
+            return self._read(_object_name(address))
+        except FileNotFoundError:
+            raise _gone(address) from None
+
+    def read_range(self, address: str, start: int, length: int) -> pa.Buffer:
+        """A part of an object."""
+        return self.read(address).slice(start, length)
+
+    def clear_scratch(self) -> None:  # noqa: B027 - object stores have nothing to clear
+        """Remove temporary files of this build's dead writers."""
+
+    @abstractmethod
+    def _write(self, name: str, data: Any) -> None: ...
+
+    @abstractmethod
+    def _read(self, name: str) -> pa.Buffer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore(Store):
+    """A store in a folder; `scratch` separates the temporary files of concurrent builds."""
+
+    root: Path
+    scratch: str
+
+    def _write(self, name: str, data: Any) -> None:
+        write_atomic(self.root / name, data, scratch=self.root / "tmp" / self.scratch)
+
+    def _read(self, name: str) -> pa.Buffer:
+        path = self.root / name
+        if path.stat().st_size == 0:
+            return pa.py_buffer(b"")
+        with pa.memory_map(str(path)) as file:
+            return file.read_buffer()
+
+    def clear_scratch(self) -> None:
+        """Remove temporary files of this build's dead writers."""
+        shutil.rmtree(self.root / "tmp" / self.scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStore(Store):
+    """A store behind an fsspec URL (`s3://…`), shared by workers on other machines."""
+
+    url: str
+
+    def _write(self, name: str, data: Any) -> None:
+        fs, root = _file_system(self.url)
+        fs.pipe_file(f"{root}/{name}", bytes(memoryview(data)))
+
+    def _read(self, name: str) -> pa.Buffer:
+        fs, root = _file_system(self.url)
+        return pa.py_buffer(fs.cat_file(f"{root}/{name}"))
+
+    def read_range(self, address: str, start: int, length: int) -> pa.Buffer:
+        """A part of an object, fetched alone."""
+        fs, root = _file_system(self.url)
+        try:
+            data = fs.cat_file(f"{root}/{_object_name(address)}", start, start + length)
+        except FileNotFoundError:
+            raise _gone(address) from None
+        return pa.py_buffer(data)
+
+
+def open_store(where: str, *, scratch: str = "default") -> Store:
+    """The store at a folder or fsspec URL."""
+    if "://" in where:
+        return RemoteStore(where.rstrip("/"))
+    return LocalStore(Path(where).absolute(), scratch)
+
+
+@functools.lru_cache(maxsize=8)
+def _file_system(url: str) -> tuple[Any, str]:
+    import fsspec
+
+    fs, root = fsspec.core.url_to_fs(url)
+    return fs, root
+
+
+def _object_name(address: str) -> str:
+    return f"objects/{address[:2]}/{address[2:]}"
+
+
+def _record_name(key: str) -> str:
+    return f"records/{key[:2]}/{key[2:]}.json"
+
+
+def _gone(address: str) -> CorruptionError:
+    return CorruptionError(
+        f"object {address} disappeared from the unit store during the build",
+        kind="unit-missing",
+        fix="run the same command again: the missing unit is redone",
+    )
