@@ -40,7 +40,7 @@ def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            os.replace(temporary, path)
+            temporary.replace(path)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)

@@ -142,9 +142,7 @@ def sign(data: dict[str, Any]) -> Lock:
 
 def content_root_of(data: dict[str, Any]) -> str:
     """Hash over the rows of all shards in order, whatever file holds them."""
-    return digest(
-        [[s["config"], s["split"], s["rows"], s["rows_sha256"]] for s in data["shards"]]
-    )
+    return digest([[s["config"], s["split"], s["rows"], s["rows_sha256"]] for s in data["shards"]])
 
 
 def root_of(data: dict[str, Any]) -> str:
