@@ -90,7 +90,7 @@ class ProcessRunner:
                 yield value
         except BrokenProcessPool:
             self._stop()
-            raise _worker_died([label for future, label in running if _lost(future)]) from None
+            raise worker_died([label for future, label in running if _lost(future)]) from None
         except BaseException:
             self._stop()
             raise
@@ -103,23 +103,30 @@ class ProcessRunner:
 
     def _start(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            context = multiprocessing.get_context(self._start_method)
-            if self._start_method == "forkserver":
-                multiprocessing.set_forkserver_preload(["tangobench.pipeline.build"])
-            self._pool = ProcessPoolExecutor(
-                self._workers, mp_context=context, initializer=_prepare_worker
-            )
+            self._pool = start_pool(self._workers, self._start_method)
         return self._pool
 
     def _stop(self) -> None:
-        if self._pool is None:
-            return
-        processes = list((self._pool._processes or {}).values())
-        for process in processes:
-            with contextlib.suppress(Exception):
-                process.terminate()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        self._pool = None
+        if self._pool is not None:
+            stop_pool(self._pool)
+            self._pool = None
+
+
+def start_pool(workers: int, start_method: StartMethod = "forkserver") -> ProcessPoolExecutor:
+    """Worker processes that ignore Ctrl-C and end with the process that started them."""
+    context = multiprocessing.get_context(start_method)
+    if start_method == "forkserver":
+        multiprocessing.set_forkserver_preload(["tangobench.pipeline.build"])
+    return ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
+
+
+def stop_pool(pool: ProcessPoolExecutor) -> None:
+    """End the workers at once, whatever they do."""
+    processes = list((pool._processes or {}).values())
+    for process in processes:
+        with contextlib.suppress(Exception):
+            process.terminate()
+    pool.shutdown(wait=True, cancel_futures=True)
 
 
 def make_runner(workers: int) -> Runner:
@@ -144,7 +151,8 @@ def _lost(future: Future[Any]) -> bool:
     return not future.done() or future.exception() is not None
 
 
-def _worker_died(labels: Sequence[str]) -> ResourceError:
+def worker_died(labels: Sequence[str]) -> ResourceError:
+    """The error for a worker that was killed while the labelled items were under way."""
     shown = "; ".join(labels[:4]) + (" …" if len(labels) > 4 else "")
     return ResourceError(
         f"a worker process died (killed, or out of memory) while these were under way: {shown}",
