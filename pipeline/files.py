@@ -26,17 +26,21 @@ _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED: Final = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
-def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:
-    """Write `data` (buffer protocol) to `path`; `scratch` is a folder on the same file system."""
-    size = memoryview(data).nbytes
+@contextlib.contextmanager
+def atomic_file(path: Path, *, needed: int = 0, scratch: Path | None = None) -> Iterator[int]:
+    """A descriptor to write to; the file appears at `path` only if the block succeeds.
+
+    `needed` is the size if known, for the message of a full disk; `scratch` is a folder on the same
+    file system for the temporary name.
+    """
     temporary = (scratch or path.parent) / f"{PARTIAL}{os.getpid()}-{path.name[-40:]}"
-    with explain_os_errors(path, size):
+    with explain_os_errors(path, needed):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
             try:
-                write_all(descriptor, data)
+                yield descriptor
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -46,6 +50,12 @@ def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:
                 temporary.unlink(missing_ok=True)
             raise
         sync_folder(path.parent)
+
+
+def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:
+    """Write `data` (buffer protocol) to `path`, whole or not at all."""
+    with atomic_file(path, needed=memoryview(data).nbytes, scratch=scratch) as descriptor:
+        write_all(descriptor, data)
 
 
 def write_all(descriptor: int, data: Any) -> None:

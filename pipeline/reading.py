@@ -64,8 +64,11 @@ class Shard:
         index, place = divmod(row, self.entry["batch_rows"])
         values, bounds = self.token_views[index]
         if isinstance(bounds, int):
-            return values[place * bounds : (place + 1) * bounds]
-        return values[bounds[place] : bounds[place + 1]]
+            start, stop = place * bounds, (place + 1) * bounds
+        else:
+            start, stop = bounds[place], bounds[place + 1]
+        view: NDArray = values[start:stop]
+        return view
 
 
 class Rows:

@@ -1,0 +1,42 @@
+"""What a row means: which of its tokens are prediction targets, and how they read as text.
+
+- Token 0 is never a target: a row of T tokens has at most T − 1 targets, the shift is inside it.
+- A row with `target_start` is scored from there on; `masked_target` (GPT-2's EOT on FineWeb-Edu)
+  is never scored. Nothing else is masked.
+
+Usage: `target_mask(lock.configs["proof"], tokens, row["target_start"])`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tangobench.pipeline.manifest import Lock
+
+NDArray = np.ndarray[Any, Any]
+
+
+def target_mask(config: dict[str, Any], tokens: NDArray, target_start: int | None) -> NDArray:
+    """True where a token is predicted and scored."""
+    mask = np.ones(len(tokens), np.bool_)
+    mask[: max(1, target_start or 0)] = False
+    if config["masked_target"] is not None:
+        mask &= tokens != config["masked_target"]
+    return mask
+
+
+def pieces(lock: Lock, tokens: NDArray) -> list[str]:
+    """Each token as text; bytes that are no whole character are shown as \\xNN."""
+    if lock.data["tokenizer"] and lock.data["tokenizer"]["name"] == "gpt2":
+        from tangobench.pipeline.tokens import gpt2
+
+        vocabulary = gpt2()
+        return [
+            vocabulary.decode_bytes([token]).decode("utf-8", "backslashreplace")
+            for token in tokens.tolist()
+        ]
+    from tangobench.pipeline.dm_vocab import SYMBOLS
+
+    return [SYMBOLS[token] for token in tokens.tolist()]

@@ -1,0 +1,91 @@
+"""The `tangobench` program: the one place that sees everything, and imports it late.
+
+- A user's mistake is one or two lines on standard error and an exit code of its class; a traceback
+  is a bug.
+- `--json` makes results and errors readable for programs.
+
+Usage: `tangobench build lean --profile sample --workers 2`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import pkgutil
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tangobench import __version__
+from tangobench import commands as command_package
+from tangobench.errors import EXIT_CODES, ResourceError, TangobenchError, UsageError
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours, so that `--json` holds for them too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing."""
+        raise UsageError(message, kind="usage", fix=f"see `{self.prog} --help`")
+
+
+def parser() -> Parser:
+    """The whole command line."""
+    codes = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
+    top = Parser(
+        prog="tangobench",
+        description="Rebuild the data and the six-way comparison of the TANGO paper, and check "
+        "every number.",
+        epilog=f"exit codes:\n{codes}\n\nfirst steps:\n"
+        "  tangobench doctor\n"
+        "  tangobench build lean                 # the sample profile, seconds, no network\n"
+        "  tangobench verify out/lean-sample\n"
+        "  tangobench inspect out/lean-sample --config proof --row 0",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"tangobench {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for module in pkgutil.iter_modules(command_package.__path__):
+        if not module.name.startswith("_"):
+            importlib.import_module(f"tangobench.commands.{module.name}").add(commands)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    as_json = "--json" in words
+    # A polite kill should leave as clean a state as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        args = parser().parse_args(words)
+        code: int = args.run(args)
+        return code
+    except TangobenchError as error:
+        return report(error, as_json)
+    except MemoryError:
+        full = ResourceError(
+            "out of memory", kind="out-of-memory", fix="try fewer --workers; finished units stay"
+        )
+        return report(full, as_json)
+    except KeyboardInterrupt:
+        print("interrupted; the same command resumes", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error, but nothing more to say.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def report(error: TangobenchError, as_json: bool) -> int:
+    """Tell the user what went wrong and what to do next."""
+    if as_json:
+        print(json.dumps(error.as_json(), ensure_ascii=False))
+    else:
+        print(f"tangobench: {error.message}", file=sys.stderr)
+        if error.fix:
+            print(f"  try: {error.fix}", file=sys.stderr)
+    return error.exit_code

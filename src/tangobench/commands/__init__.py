@@ -1,0 +1,1 @@
+"""Command groups of the `tangobench` program: each module adds its commands with `add`."""

@@ -1,0 +1,68 @@
+"""Options and output that several commands share."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any, Final
+
+DATASET_NAMES: Final = ("fineweb", "lean", "dm_math")
+PROFILE_HELP: Final = (
+    "sample: embedded input, seconds, no network (default); mini: real sources, minutes; "
+    "paper: the published sizes"
+)
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """`--json` and `--quiet`."""
+    parser.add_argument("--json", action="store_true", help="results and errors as JSON")
+    parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
+
+
+def add_request_options(parser: argparse.ArgumentParser) -> None:
+    """What to build and from what."""
+    parser.add_argument("dataset", choices=DATASET_NAMES)
+    parser.add_argument("--profile", default="sample", metavar="NAME", help=PROFILE_HELP)
+    parser.add_argument("--out", default="out", metavar="DIR", help="parent folder (default: out)")
+    parser.add_argument("--source", metavar="WHERE", help="input instead of the profile's own")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes")
+    parser.add_argument("--manifest", metavar="TOML", help="a spec of your own")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override one key of the spec (TOML value), may be repeated",
+    )
+
+
+def overrides_of(words: list[str]) -> dict[str, Any]:
+    """`["a.b=1"]` as `{"a": {"b": 1}}`; values are TOML, or plain words."""
+    import tomllib
+
+    from tangobench.errors import UsageError
+
+    found: dict[str, Any] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise UsageError(
+                f"--set {word!r} has no '='", kind="usage", fix="write --set KEY=VALUE"
+            )
+        try:
+            parsed = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            parsed = value
+        *parents, last = key.split(".")
+        table = found
+        for parent in parents:
+            table = table.setdefault(parent, {})
+        table[last] = parsed
+    return found
+
+
+def emit_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    json.dump(value, sys.stdout, ensure_ascii=False, indent=1)
+    print()

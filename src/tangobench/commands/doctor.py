@@ -1,0 +1,147 @@
+"""`doctor`: is this machine ready, and if not, what would make it so."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from tangobench.commands._common import add_output_options, emit_json
+
+State = Literal["ok", "warn", "bad"]
+_MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗"}
+_REQUIRED: Final = ("datasets", "tiktoken", "datasketch", "pyarrow", "polars", "gitpython",
+                    "prefect", "torch", "mathematics_dataset", "can_ada")  # fmt: skip
+_OPTIONAL: Final = {"gigatoken": "fast", "dask": "dask", "mlcroissant": "cards", "s3fs": "hub"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor's report."""
+
+    name: str
+    state: State
+    found: str
+    fix: str = ""
+
+
+def add(commands: Any) -> None:
+    """Add the command to the program."""
+    doctor = commands.add_parser("doctor", help="is this machine ready? a fix for each red line")
+    doctor.add_argument("--out", default="out", metavar="DIR", help="where data would go")
+    add_output_options(doctor)
+    doctor.set_defaults(run=_doctor)
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    makers: list[Callable[[], list[Check]]] = [
+        _python,
+        _packages,
+        _constraints,
+        _vocabulary,
+        _git,
+        lambda: _disk(Path(args.out)),
+        _device,
+    ]
+    checks = [check for make in makers for check in make()]
+    if args.json:
+        emit_json([asdict(check) for check in checks])
+    else:
+        for check in checks:
+            print(f"{_MARKS[check.state]} {check.name:<22} {check.found}")
+            if check.fix:
+                print(f"    {check.fix}")
+    return 1 if any(check.state == "bad" for check in checks) else 0
+
+
+def _python() -> list[Check]:
+    fine = sys.version_info >= (3, 11)
+    version = platform.python_version()
+    return [Check("python", "ok" if fine else "bad", version, "" if fine else "install 3.11+")]
+
+
+def _packages() -> list[Check]:
+    checks = []
+    for name in _REQUIRED:
+        version = _version(name)
+        fix = "" if version else "run `make setup`"
+        checks.append(Check(name, "ok" if version else "bad", version or "not installed", fix))
+    for name, extra in _OPTIONAL.items():
+        version = _version(name)
+        fix = "" if version else f"optional: pip install 'tangobench[{extra}]'"
+        checks.append(Check(name, "ok" if version else "warn", version or "not installed", fix))
+    return checks
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _constraints() -> list[Check]:
+    """Compare with constraints.txt where the project's own folder is around."""
+    path = Path(__file__).resolve().parents[3] / "constraints.txt"
+    if not path.is_file():
+        return [Check("constraints", "warn", "no constraints.txt beside the package")]
+    other = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if found := re.fullmatch(r"([A-Za-z0-9_.\-]+)==(\S+)", line.strip()):
+            version = _version(found[1])
+            if version is not None and version.split("+")[0] != found[2]:
+                other.append(f"{found[1]} {version} (tested: {found[2]})")
+    if not other:
+        return [Check("constraints", "ok", "every installed package has the tested version")]
+    shown = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if other[5:] else "")
+    return [Check("constraints", "warn", shown, "run `make setup` for the tested set")]
+
+
+def _vocabulary() -> list[Check]:
+    from tangobench.errors import TangobenchError
+
+    try:
+        from tangobench.pipeline.tokens import gpt2
+
+        tokens = gpt2()
+        fine = tokens.encode("hello world").tolist() == [31373, 995]
+        found = f"GPT-2, {tokens.identity['entries']:,} entries, engine {tokens.engine}"
+        return [Check("vocabulary", "ok" if fine else "bad", found, "" if fine else "report this")]
+    except TangobenchError as error:
+        return [Check("vocabulary", "bad", error.message, error.fix)]
+
+
+def _git() -> list[Check]:
+    if shutil.which("git") is None:
+        return [Check("git", "bad", "not found", "install git (needed for Lean)")]
+    version = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False)
+    return [Check("git", "ok", version.stdout.strip().removeprefix("git version "))]
+
+
+def _disk(out: Path) -> list[Check]:
+    from tangobench.pipeline.files import free_bytes
+    from tangobench.pipeline.progress import size
+
+    free = free_bytes(out.absolute())
+    enough = free > 20e9
+    fix = "" if enough else "the paper profiles need about 20 GB; samples need 1 GB"
+    return [Check("disk", "ok" if enough else "warn", f"{size(free)} free for {out}", fix)]
+
+
+def _device() -> list[Check]:
+    if importlib.util.find_spec("torch") is None:
+        return []
+    import torch
+
+    if torch.cuda.is_available():
+        return [Check("device", "ok", torch.cuda.get_device_name(0))]
+    return [Check("device", "ok", f"CPU, {torch.get_num_threads()} threads")]
