@@ -47,7 +47,8 @@ def _in_profile(environment: Mapping[str, str]) -> str | None:
     path = Path(environment.get("PREFECT_PROFILES_PATH") or home / "profiles.toml")
     profiles = _toml(path)
     active = environment.get("PREFECT_PROFILE") or profiles.get("active")
-    return profiles.get("profiles", {}).get(active, {}).get(NAME)
+    url: str | None = profiles.get("profiles", {}).get(active, {}).get(NAME)
+    return url
 
 
 def configured_url(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:

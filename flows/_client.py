@@ -40,7 +40,7 @@ def _live_runs(pool: str, pids: Sequence[int] | None) -> list[FlowRun]:
             ),
             work_pool_filter=filters.WorkPoolFilter(name=filters.WorkPoolFilterName(any_=[pool])),
         )
-    return [r for r in runs if pids is None or r.infrastructure_pid in map(str, pids)]
+    return [r for r in runs if pids is None or r.infrastructure_pid in [str(p) for p in pids]]
 
 
 def end_runs(pool: str, pids: Sequence[int] | None, why: str, seconds: float = 0.0) -> None:

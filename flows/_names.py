@@ -35,7 +35,7 @@ def pick(name: str, candidates: Sequence[str]) -> str | None:
     exact = [full for full in fitting if full == f"{name}/{name}"]
     if len(fitting) > 1 and not exact:
         raise SystemExit(f"{name!r} fits {len(fitting)} deployments: {', '.join(fitting)}")
-    return (exact or fitting or [None])[0]
+    return next(iter(exact or fitting), None)
 
 
 async def _candidates(client: Any, name: str) -> list[str]:
@@ -77,6 +77,6 @@ def setup_environment(*, ctx: HookContext) -> None:
             ctx.prefect_version,
         )
         return
-    PrefectClient.read_deployment_by_name = wrap(  # type: ignore[method-assign]
+    PrefectClient.read_deployment_by_name = wrap(  # type: ignore[method-assign, assignment]
         PrefectClient.read_deployment_by_name
     )
