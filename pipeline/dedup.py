@@ -1,0 +1,130 @@
+"""Dedup of documents: keys to groups, groups to components, components to one kept document.
+
+- Documents that share a normalised URL or their exact bytes are linked, transitively.
+- A component belongs to the partition of its earliest member: dump, date (none is last), id,
+  content key, URL key. Nothing depends on the order of the input or on how it was partitioned.
+- Rows with equal dump, id, content and URL are one record, met twice; only the first counts.
+- Everything works on one hash partition at a time, so memory follows the size of a partition.
+
+Usage: see `fineweb_dedup`, which runs these functions as stages over a unit store.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import numpy as np
+import polars as pl
+import xxhash
+
+Array = np.ndarray[Any, np.dtype[Any]]
+Duplicates = Literal["drop", "reassign"]
+
+KEY_ROW: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("document", "<u4")])
+
+UNIQUE: Final = "unique"
+EARLIEST: Final = "earliest"
+REASSIGNED: Final = "reassigned"
+SAME_CONTENT: Final = "duplicate-content"
+SAME_URL: Final = "duplicate-url"
+SAME_BOTH: Final = "duplicate-url-and-content"
+CHAIN: Final = "duplicate-chain"
+_ORDER: Final = ["dump", "date", "id", "content_high", "content_low", "url_high", "url_low"]
+_RECORD: Final = ["dump", "id", "content_high", "content_low", "url_high", "url_low"]
+
+
+def part_of(high: Array, parts: int) -> Array:
+    """The hash partition of a key (or any 64-bit hash), 0..parts-1."""
+    return ((high >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)
+
+
+def key_rows(url: Array, content: Array, linked: Array, parts: int) -> tuple[Array, list[int]]:
+    """(key, document) rows of the linked documents ordered by partition, and where each begins.
+
+    `url` and `content` are (documents, 2) keys; a key of zeros links nothing.
+    """
+    documents = np.flatnonzero(linked).astype(np.uint32)
+    rows = np.empty(2 * len(documents), KEY_ROW)
+    both = np.concatenate([url[linked], content[linked]])
+    rows["high"], rows["low"] = both[:, 0], both[:, 1]
+    rows["document"] = np.tile(documents, 2)
+    rows = rows[both.any(axis=1)]
+    part = part_of(rows["high"], parts)
+    order = np.argsort(part, kind="stable")
+    bounds = np.searchsorted(part[order], np.arange(parts + 1, dtype=np.uint64))
+    return rows[order], bounds.tolist()
+
+
+def group_edges(high: Array, low: Array, document: Array) -> tuple[Array, Array]:
+    """Edges from each document to the first with the same key; one key partition, whole."""
+    order = np.argsort(high)
+    high, low, document = high[order], low[order], document[order]
+    near = np.flatnonzero(high[1:] == high[:-1])
+    members = np.union1d(near, near + 1)  # only keys that occur twice go on
+    high, low, document = high[members], low[members], document[members]
+    order = np.lexsort((document, low, high))
+    high, low, document = high[order], low[order], document[order]
+    first = np.ones(len(high), np.bool_)
+    first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    leader = document[first][np.cumsum(first) - 1]
+    return document[~first], leader[~first]
+
+
+def decide(members: pl.DataFrame, *, train_through: int, duplicates: Duplicates) -> pl.DataFrame:
+    """What becomes of the documents of whole components.
+
+    `members` has `root` (the component), `document` and the columns of `_ORDER`; the answer has
+    one row per document: `document`, `repeated` (the same record met before), `kept`, `reason`,
+    `validation`, `representative` and `component`.
+    """
+    ordered = members.sort(["root", *_ORDER, "document"], nulls_last=True)
+    root = ordered["root"].to_numpy()
+    first = np.ones(len(root), np.bool_)
+    first[1:] = root[1:] != root[:-1]
+    leaders = ordered.filter(first)
+    leader = np.cumsum(first) - 1
+    names = [
+        component_name(*row)
+        for row in leaders.select("dump", "id", "content_high", "content_low").iter_rows()
+    ]
+    validation = (leaders["dump"].to_numpy() > train_through)[leader]
+    repeated = ~ordered.select(pl.struct("root", *_RECORD).is_first_distinct()).to_series()
+    reason = _reasons(ordered, leaders, leader, first)
+    kept = first
+    if duplicates == "reassign":
+        moved = (ordered["dump"].to_numpy() > train_through) != validation
+        kept = np.ones(len(root), np.bool_)
+        reason = np.where(first, EARLIEST, np.where(moved, REASSIGNED, reason))
+    return pl.DataFrame(
+        {
+            "document": ordered["document"],
+            "repeated": repeated,
+            "kept": kept,
+            "reason": reason.tolist(),
+            "validation": validation,
+            "representative": leaders["id"].gather(leader),
+            "component": pl.Series(names, dtype=pl.String).gather(leader),
+        }
+    ).sort("document")
+
+
+def _reasons(ordered: pl.DataFrame, leaders: pl.DataFrame, leader: Array, first: Array) -> Array:
+    """Why a member is not the representative: what it shares with it."""
+
+    def shared(name: str) -> Array:
+        high, low = f"{name}_high", f"{name}_low"
+        equal = ordered[high].to_numpy() == leaders[high].to_numpy()[leader]
+        equal &= ordered[low].to_numpy() == leaders[low].to_numpy()[leader]
+        real = (ordered[high].to_numpy() | ordered[low].to_numpy()) != 0
+        return np.asarray(equal & real)
+
+    url, content = shared("url"), shared("content")
+    return np.select(
+        [first, url & content, content, url], [EARLIEST, SAME_BOTH, SAME_CONTENT, SAME_URL], CHAIN
+    )
+
+
+def component_name(dump: int, ident: str, content_high: int, content_low: int) -> str:
+    """A component's name: 128 bits of its earliest member's identity, in hex."""
+    identity = f"{dump} {content_high:016x}{content_low:016x} {ident}"
+    return xxhash.xxh3_128_hexdigest(identity.encode())
