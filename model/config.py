@@ -1,0 +1,203 @@
+"""Model configurations: the paper's published ones, matched small ones, and any other.
+
+- `published` needs no table: the width rule (the multiple of 16 whose nonembedding parameter
+  count is nearest to the target) gives every width that the paper prints, and a test says so.
+- A config is plain data. It never imports torch, so the command line can reason about sizes
+  without loading it.
+- Every choice that the paper leaves open and that has a plausible alternative is a field here.
+
+Usage: `config.published("tango", "fineweb", depth=4)`, `config.matched("gau", 10**5, d_model=64)`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
+
+from tangobench.errors import UsageError
+
+Arch = Literal["tango", "wango", "recurrent_transformer", "untied_transformer", "gau", "flash"]
+Dataset = Literal["fineweb", "lean", "dm_math"]
+
+ARCHS: Final[tuple[Arch, ...]] = get_args(Arch)
+# Weight-shared architectures hold one block and apply it `depth` times (paper, §2.3).
+SHARED: Final = frozenset({"tango", "wango", "recurrent_transformer"})
+# dataset -> (context, vocabulary): 50,257 GPT-2 tokens, 73 characters of DeepMind Mathematics.
+DATASETS: Final[dict[str, tuple[int, int]]] = {
+    "fineweb": (8192, 50_257),
+    "lean": (2048, 50_257),
+    "dm_math": (256, 73),
+}
+TARGET_PARAMS: Final = 44_268_416  # a 70M model without its 50,257 × 512 embedding
+_COUNTS: Final = (
+    *("width", "d_model", "heads", "depth", "context", "vocabulary"),
+    *("window", "chunk", "qk_width"),
+)
+WIDTH_STEP: Final = 16  # multiples of 8, 32 and 64 miss published widths; 16 gives them all
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelConfig:
+    """Everything that decides a model's function; `depth` counts block applications."""
+
+    arch: Arch
+    width: int  # F of TANGO, WANGO and the Transformers, E of GAU and FLASH
+    d_model: int = 512
+    heads: int = 16  # TANGO, WANGO, Transformers; GAU and FLASH have one
+    depth: int = 4
+    context: int = 8192  # the N of GAU's Toeplitz bias and of its 1/N; a limit for GAU only
+    vocabulary: int = 50_257
+    window: int = 64  # WANGO: sources with their own exponential weight
+    chunk: int = 256  # FLASH: extent of the quadratic term
+    qk_width: int = 128  # GAU and FLASH
+    rope_base: float = 10_000.0
+    global_term: Literal["mean", "sum"] = "mean"  # FLASH: over earlier chunks
+    null_gate: bool = True  # TANGO, WANGO: False removes the no-update option (an ablation)
+    temperature: bool = True  # TANGO, WANGO: False freezes τ at its initial 10 (an ablation)
+    target_params: int | None = None  # what `matched` aimed at
+
+    def __post_init__(self) -> None:
+        if self.arch not in ARCHS:
+            _bad("arch", self.arch, f"one of {', '.join(ARCHS)}")
+        for name in _COUNTS:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                _bad(name, value, "a count of at least 1")
+        if self.rope_base <= 1:
+            _bad("rope_base", self.rope_base, "a number above 1")
+        if self.global_term not in ("mean", "sum"):
+            _bad("global_term", self.global_term, "mean or sum")
+        self._check_divisions()
+
+    def _check_divisions(self) -> None:
+        if self.gated_attention_unit:
+            if self.qk_width % 2:
+                _bad("qk_width", self.qk_width, "an even number (RoPE turns pairs of channels)")
+            return
+        if self.d_model % (2 * self.heads):
+            _bad("d_model", self.d_model, f"a multiple of 2·heads = {2 * self.heads}")
+        if self.cross_gated and self.width % self.heads:
+            _bad("width", self.width, f"a multiple of heads = {self.heads}")
+
+    @property
+    def shared(self) -> bool:
+        """Whether one block is applied `depth` times."""
+        return self.arch in SHARED
+
+    @property
+    def cross_gated(self) -> bool:
+        """TANGO or WANGO."""
+        return self.arch in ("tango", "wango")
+
+    @property
+    def gated_attention_unit(self) -> bool:
+        """GAU or FLASH."""
+        return self.arch in ("gau", "flash")
+
+    @property
+    def blocks(self) -> int:
+        """Distinct blocks."""
+        return 1 if self.shared else self.depth
+
+    @property
+    def d_head(self) -> int:
+        """Query and key channels of one head."""
+        return self.d_model // self.heads
+
+    @property
+    def bias_reach(self) -> int:
+        """N of the Toeplitz bias of 2N−1 entries: GAU's context, FLASH's chunk."""
+        return self.chunk if self.arch == "flash" else self.context
+
+    @property
+    def offsets(self) -> int:
+        """Offset-scale pairs: quad_q, quad_k and, in FLASH, lin_q, lin_k."""
+        return 4 if self.arch == "flash" else 2
+
+    @property
+    def nonembedding_params(self) -> int:
+        """Parameters outside the tied embedding, shared ones once, from the shapes in the paper."""
+        return self.blocks * _BLOCK_PARAMS[self.arch](self) + self.d_model
+
+    @property
+    def total_params(self) -> int:
+        """Nonembedding parameters and the tied embedding/output matrix."""
+        return self.nonembedding_params + self.vocabulary * self.d_model
+
+    @property
+    def deviation(self) -> float | None:
+        """Relative distance from the target that `matched` aimed at; None without a target."""
+        if self.target_params is None:
+            return None
+        return self.nonembedding_params / self.target_params - 1
+
+
+def _bad(name: str, value: object, expected: str) -> None:
+    raise UsageError(
+        f"model config: {name} = {value!r}, expected {expected}",
+        kind="bad-model-config",
+        fix=f"give {expected} for {name}",
+        key=name,
+        value=value,
+    )
+
+
+def _cross_gated_params(c: ModelConfig) -> int:
+    gates = c.heads * (c.temperature + c.null_gate)
+    return c.d_model + 2 * c.d_model**2 + 3 * c.d_model * c.width + gates
+
+
+def _transformer_params(c: ModelConfig) -> int:
+    return 2 * c.d_model + 4 * c.d_model**2 + 3 * c.d_model * c.width
+
+
+def _gau_params(c: ModelConfig) -> int:
+    inner = 2 * c.width + c.qk_width
+    linear = inner * (c.d_model + 1) + c.d_model * (c.width + 1)
+    return 2 * c.d_model + linear + 2 * c.offsets * c.qk_width + 2 * c.bias_reach - 1
+
+
+_BLOCK_PARAMS: Final[dict[str, Callable[[ModelConfig], int]]] = {
+    "tango": _cross_gated_params,
+    "wango": _cross_gated_params,
+    "recurrent_transformer": _transformer_params,
+    "untied_transformer": _transformer_params,
+    "gau": _gau_params,
+    "flash": _gau_params,
+}
+
+
+def matched(arch: Arch, target_params: int, d_model: int = 512, **fields: Any) -> ModelConfig:
+    """The config whose nonembedding count is nearest to `target_params`; see its `deviation`.
+
+    `fields` are other `ModelConfig` fields (heads, depth, context, vocabulary, …). The smaller of
+    two equally near widths wins. Below one width step there is nothing to match: a usage error.
+    """
+    heads = fields.get("heads", 16)
+    step = math.lcm(WIDTH_STEP, heads) if arch in ("tango", "wango") else WIDTH_STEP
+    base = ModelConfig(
+        arch=arch, width=step, d_model=d_model, target_params=target_params, **fields
+    )
+    slope = replace(base, width=2 * step).nonembedding_params - base.nonembedding_params
+    if target_params < base.nonembedding_params - slope // 2:
+        raise UsageError(
+            f"{arch} at d_model={d_model} has {base.nonembedding_params} nonembedding parameters"
+            f" at its smallest width {step}: more than the target {target_params}",
+            kind="target-too-small",
+            fix="raise target_params or lower d_model, depth or context",
+        )
+    below = (target_params - base.nonembedding_params) // slope + 1
+    candidates = [replace(base, width=step * n) for n in (below, below + 1) if n >= 1]
+    return min(candidates, key=lambda c: (abs(c.nonembedding_params - target_params), c.width))
+
+
+def published(arch: Arch, dataset: Dataset, depth: int = 4) -> ModelConfig:
+    """The paper's model for a dataset; depths other than 4 and 8 follow the same width rule."""
+    if dataset not in DATASETS:
+        _bad("dataset", dataset, f"one of {', '.join(DATASETS)}")
+    context, vocabulary = DATASETS[dataset]
+    return matched(
+        arch, TARGET_PARAMS, d_model=512, depth=depth, context=context, vocabulary=vocabulary
+    )

@@ -1,0 +1,105 @@
+"""Small pieces that the six architectures share: norms, RoPE, unit length, positive features.
+
+- Everything here computes in at least float32 and never below the dtype of its input: a float64
+  model stays float64, a bfloat16 activation is normalised in float32.
+- Functions only; parameters live in the blocks, under the names of the state dict.
+
+Shapes: B batch, T positions, C model channels, H heads, K channels of a head.
+Usage: `q_BHTK = unit(rope(split_heads(q_BTC, heads), start=0, base=10_000.0))`.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Final
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+RMS_EPS: Final = 1e-6
+LAYER_EPS: Final = 1e-5
+UNIT_EPS: Final = 1e-6
+PHI_EPS: Final = 1e-4
+LOG_TAU_MAX: Final = math.log(20.0)
+
+
+def wide(x: Tensor) -> Tensor:
+    """`x` in at least float32."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
+    """RMSNorm over the last axis."""
+    x = wide(x)
+    return F.rms_norm(x, (x.shape[-1],), weight.to(x.dtype), RMS_EPS)
+
+
+def layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """LayerNorm over the last axis."""
+    x = wide(x)
+    return F.layer_norm(x, (x.shape[-1],), weight.to(x.dtype), bias.to(x.dtype), LAYER_EPS)
+
+
+@lru_cache(maxsize=8)
+def _rope_table(
+    length: int, channels: int, base: float, dtype: torch.dtype, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    # Angles in float64: in float32 an angle of 8,192 radians is already 5e-4 off.
+    # Never inference tensors: the cached table also serves later training steps.
+    with torch.inference_mode(False):
+        even = torch.arange(0, channels, 2, dtype=torch.float64, device=device)
+        frequency = base ** (-even / channels)
+        angle = torch.arange(length, dtype=torch.float64, device=device)[:, None] * frequency
+        return angle.cos().to(dtype), angle.sin().to(dtype)
+
+
+def rope(x: Tensor, start: int, base: float) -> Tensor:
+    """Rotate the pairs (c, c + half) of `x[..., T, channels]`, positions `start`, `start` + 1, …"""
+    x = wide(x)
+    length = start + x.shape[-2]
+    # Rounded up, so that decoding position after position reuses one table.
+    cos, sin = _rope_table(-(-length // 1024) * 1024, x.shape[-1], base, x.dtype, x.device)
+    cos, sin = cos[start:length], sin[start:length]
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+def unit(x: Tensor) -> Tensor:
+    """`x` at unit length; a zero vector stays zero and has finite gradients."""
+    return F.normalize(wide(x), dim=-1, eps=UNIT_EPS)
+
+
+def split_heads(x_BTC: Tensor, heads: int) -> Tensor:
+    """(B, T, C) → (B, H, T, C/H), a view."""
+    return x_BTC.view(*x_BTC.shape[:2], heads, -1).transpose(1, 2)
+
+
+def merge_heads(x_BHTK: Tensor) -> Tensor:
+    """(B, H, T, K) → (B, T, H·K)."""
+    return x_BHTK.transpose(1, 2).flatten(2)
+
+
+def log_tau(theta: Tensor) -> Tensor:
+    """log τ = min(θ, log 20), eq. 4; the gradient past the clamp is 0."""
+    return wide(theta).clamp(max=LOG_TAU_MAX)
+
+
+def phi(u: Tensor) -> Tensor:
+    """The positive feature map, eq. 8; ELU(u) + 1 ≥ 0, so the paper's outer maximum never binds."""
+    return (F.elu(u) + (1 + PHI_EPS)) / math.sqrt(u.shape[-1])
+
+
+def autocast_dtype(x: Tensor) -> torch.dtype:
+    """What a linear layer would compute in here: autocast's dtype where it is on, else `x`'s."""
+    device = x.device.type
+    if device != "meta" and torch.is_autocast_enabled(device) and x.dtype == torch.float32:
+        return torch.get_autocast_dtype(device)
+    return x.dtype
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """A context in which autocast is off: for logits, exponentials, sums and the loss."""
+    device = "cpu" if x.device.type == "meta" else x.device.type
+    return torch.autocast(device_type=device, enabled=False)

@@ -1,0 +1,62 @@
+"""The output loss in chunks of rows: cross-entropy on 50,257 classes without T × V logits.
+
+- Gradients are made in the forward pass, while a chunk's logits are at hand, and scaled by the
+  incoming gradient later: one pass over the vocabulary product instead of two.
+- Only rows with a target are computed; a batch without any target has loss 0 and zero gradients.
+- Logits, exponentials and sums are in at least float32; the NLL is summed, not averaged.
+
+Shapes: R rows (targets), C model channels, V vocabulary.
+Usage: `nll = summed_nll(hidden_RC, embed_VC, target_R)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from tangobench.model.layers import full_precision
+
+LOGITS_AT_ONCE: Final = 1 << 24  # 64 MB in float32: 333 rows of 50,257
+
+
+def summed_nll(hidden_RC: Tensor, embed_VC: Tensor, target_R: Tensor) -> Tensor:
+    """Σ −log softmax(hidden · embedᵀ)[target], a scalar in the dtype of `hidden`."""
+    result: Tensor = _SummedNll.apply(hidden_RC, embed_VC, target_R)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _SummedNll(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, embed: Tensor, target: Tensor) -> Tensor:
+        need_hidden, need_embed, _ = ctx.needs_input_grad
+        dhidden = torch.empty_like(hidden) if need_hidden else None
+        dembed = torch.zeros_like(embed) if need_embed else None
+        total = hidden.new_zeros(())
+        step = max(1, LOGITS_AT_ONCE // embed.shape[0])
+        with full_precision(hidden):
+            for rows in (slice(i, i + step) for i in range(0, hidden.shape[0], step)):
+                logits = hidden[rows] @ embed.T.to(hidden.dtype)
+                log_total = logits.logsumexp(-1, keepdim=True)
+                index = target[rows, None]
+                total += (log_total - logits.gather(1, index)).sum()
+                if dhidden is None and dembed is None:
+                    continue
+                dlogits = logits.sub_(log_total).exp_()
+                dlogits.scatter_add_(1, index, torch.full_like(log_total, -1.0))
+                if dhidden is not None:
+                    torch.mm(dlogits, embed.to(hidden.dtype), out=dhidden[rows])
+                if dembed is not None:
+                    dembed.addmm_(dlogits.T.to(embed.dtype), hidden[rows].to(embed.dtype))
+        ctx.save_for_backward(dhidden, dembed)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, dtotal: Tensor) -> tuple[Tensor | None, ...]:
+        dhidden, dembed = ctx.saved_tensors
+        return (
+            None if dhidden is None else dhidden * dtotal,
+            None if dembed is None else dembed * dtotal.to(dembed.dtype),
+            None,
+        )
