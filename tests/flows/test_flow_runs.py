@@ -1,0 +1,141 @@
+"""Flow runs against one real Prefect server: roots, names, artifacts, logs, failures, retries."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+
+import pytest
+
+from tangobench.pipeline import api
+
+pytestmark = [pytest.mark.prefect, pytest.mark.xdist_group("prefect")]
+
+
+@pytest.fixture
+def build(prefect_server, toy, tmp_path):
+    from tangobench.flows.lean_flow import build_lean
+
+    def run(out="out", **options):
+        options = {"workers": 2, **options}
+        return build_lean(out=str(tmp_path / out), return_state=True, **options)
+
+    return run
+
+
+def read_run(state):
+    from prefect import get_client
+
+    with get_client(sync_client=True) as client:
+        return client.read_flow_run(state.state_details.flow_run_id)
+
+
+def read_artifacts(state):
+    from prefect import get_client
+
+    with get_client(sync_client=True) as client:
+        found = client.request(
+            "POST",
+            "/artifacts/filter",
+            json={"artifacts": {"flow_run_id": {"any_": [str(state.state_details.flow_run_id)]}}},
+        ).json()
+    return {artifact["key"]: artifact for artifact in found}
+
+
+def read_logs(state):
+    from prefect import get_client
+    from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+
+    wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[state.state_details.flow_run_id]))
+    deadline = time.monotonic() + 15  # logs are sent in the background
+    with get_client(sync_client=True) as client:
+        while True:
+            messages = [log.message for log in client.read_logs(log_filter=wanted)]
+            if any("Finished in state" in m for m in messages) or time.monotonic() > deadline:
+                return messages
+            time.sleep(0.3)
+
+
+def test_a_flow_run_gives_the_root_of_a_library_call_and_shows_it(build, toy, tmp_path):
+    expected = api.build("lean", out=str(tmp_path / "library")).lock.root
+    state = build()
+    assert state.is_completed()
+    assert state.result()["root"] == expected
+    assert state.message == f"root {expected}"
+    run = read_run(state)
+    assert run.name.startswith("lean-sample-") and len(run.name) == len("lean-sample-") + 8
+    assert {"tangobench", "lean", "sample"} <= set(run.tags)
+    artifacts = read_artifacts(state)
+    assert {f"{run.name}-draw", f"{run.name}-total"} <= set(artifacts)
+    assert artifacts[f"{run.name}-draw"]["data"] == 100.0
+    assert expected in str(artifacts["lean-sample-lock"]["data"])
+    assert "README.md" in artifacts["lean-sample-report"]["data"]
+    logs = read_logs(state)
+    assert any(line.startswith("draw: 12 units") for line in logs)
+    assert any(line == f"root {expected}" for line in logs)
+
+
+def test_an_expected_error_is_a_failed_run_with_its_message(build, toy):
+    toy.FAULTS["bad"] = 7
+    state = build()
+    assert state.is_failed()
+    assert state.message == "number 7 is odd (try: use even numbers)"
+    error = state.result(raise_on_failure=False)
+    assert (error.exit_code, error.kind, error.details["unit"]) == (5, "odd", "part 7")
+
+
+def test_a_dropped_line_is_tried_again_and_costs_one_unit(build, toy, tmp_path):
+    log = tmp_path / "log"
+    toy.FAULTS.update(flaky=str(tmp_path / "flaky"), log=str(log))
+    assert build().is_completed()
+    assert (tmp_path / "flaky").exists()
+    assert log.read_text().split().count("3") == 2
+
+
+def test_a_unit_whose_object_is_damaged_is_redone_and_no_other(build, toy, tmp_path):
+    root = build().result()["root"]
+    folder = tmp_path / "out"
+    (folder / "lean-sample" / "manifest.lock.json").unlink()
+    shard = folder / "lean-sample" / "train-00005-of-00012.arrow"
+    address = hashlib.sha256(shard.read_bytes()).hexdigest()
+    victim = folder / ".units" / "objects" / address[:2] / address[2:]
+    victim.write_bytes(b"damaged" + victim.read_bytes()[7:])
+    log = tmp_path / "log"
+    toy.FAULTS["log"] = str(log)
+    state = build()
+    assert state.result()["root"] == root
+    assert log.read_text().split() == ["5"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        pytest.param({"profile": "huge"}, "'sample', 'mini' or 'paper'", id="profile"),
+        pytest.param({"workers": 0}, "greater than 0", id="workers"),
+        pytest.param({"runner": "ray"}, "'processes' or 'dask'", id="runner"),
+    ],
+)
+def test_bad_parameters_are_refused_by_name(build, options, said):
+    state = build(**options)
+    assert state.is_failed()
+    assert said in str(state.result(raise_on_failure=False))
+
+
+def test_half_of_a_dask_request_is_refused(build):
+    state = build(runner="dask")
+    assert state.is_failed() and "--address" in state.message
+
+
+def test_verify_flow_passes_and_then_names_the_damaged_file(build, tmp_path):
+    from tangobench.flows.verify_flow import verify
+
+    root = build().result()["root"]
+    folder = tmp_path / "out" / "lean-sample"
+    good = verify(str(folder), return_state=True)
+    assert good.is_completed() and good.message == f"root {root}"
+    shard = next(folder.glob("train-*.arrow"))
+    data = bytearray(shard.read_bytes())
+    data[-20] ^= 1
+    shard.write_bytes(bytes(data))
+    bad = verify(str(folder), return_state=True)
+    assert bad.is_failed() and shard.name in bad.message
