@@ -28,6 +28,7 @@ Value = TypeVar("Value")
 StartMethod = Literal["forkserver", "spawn", "fork"]
 
 _IN_FLIGHT: Final = 4  # per worker: enough to hide a slow unit, few enough to bound memory
+_LOOK_SECONDS: Final = 0.2
 
 
 class Runner(Protocol):
@@ -142,13 +143,22 @@ def _prepare_worker() -> None:
 
 
 def _exit_with_parent(parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(0.5)
+    """Wait on the pipe that the main process holds, and on its id.
+
+    Under forkserver the parent id is the server's, which lives as long as its workers do; under
+    fork every later worker inherits the pipe. Each covers for the other.
+    """
+    main = multiprocessing.parent_process()
+    while os.getppid() == parent and (main is None or main.is_alive()):
+        if main is None:
+            time.sleep(_LOOK_SECONDS)
+        else:
+            main.join(_LOOK_SECONDS)  # returns at once when the pipe closes
     os._exit(1)
 
 
 def _lost(future: Future[Any]) -> bool:
-    return not future.done() or future.exception() is not None
+    return not future.done() or future.cancelled() or future.exception() is not None
 
 
 def worker_died(labels: Sequence[str]) -> ResourceError:
