@@ -2,7 +2,8 @@
 
 - A file appears under its final name complete and durable: temporary name, fsync, rename, fsync of
   the folder. A crash leaves at most a file whose name starts with `.partial-`.
-- A full disk, a quota or a size limit is a `ResourceError` that says how many bytes were needed.
+- A full disk, a quota or a size limit is a `ResourceError` that says how many bytes were needed;
+  no error of the operating system reaches the user as a traceback.
 
 Usage: `write_atomic(Path("a.json"), b"{}")`.
 """
@@ -13,6 +14,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterator
@@ -23,7 +25,16 @@ from tangobench.errors import BusyError, ResourceError, UsageError
 
 PARTIAL: Final = ".partial-"
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_DENIED: Final = {errno.EROFS, errno.EACCES, errno.EPERM}
+_DENIED: Final = {
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+}
 
 
 @contextlib.contextmanager
@@ -33,12 +44,13 @@ def atomic_file(path: Path, *, needed: int = 0, scratch: Path | None = None) -> 
     `needed` is the size if known, for the message of a full disk; `scratch` is a folder on the same
     file system for the temporary name.
     """
-    temporary = (scratch or path.parent) / f"{PARTIAL}{os.getpid()}-{path.name[-40:]}"
+    # Unique also between threads and between machines that share the folder.
+    temporary = (scratch or path.parent) / f"{PARTIAL}{secrets.token_hex(8)}-{path.name[-40:]}"
     with explain_os_errors(path, needed):
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.parent.mkdir(parents=True, exist_ok=True)
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
             try:
                 yield descriptor
                 os.fsync(descriptor)
@@ -86,10 +98,10 @@ def explain_os_errors(path: Path, needed: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        reason = os.strerror(error.errno or 0)
         if error.errno in _FULL:
             raise ResourceError(
-                f"cannot write {needed:,} bytes to {path}: {os.strerror(error.errno or 0)} "
-                f"({free_bytes(path):,} bytes free)",
+                f"cannot write {needed:,} bytes to {path}: {reason} ({_room(path)})",
                 kind="disk-full",
                 fix="free that much space or choose another --out; the same command resumes",
                 path=str(path),
@@ -97,22 +109,41 @@ def explain_os_errors(path: Path, needed: int) -> Iterator[None]:
             ) from error
         if error.errno in _DENIED:
             raise UsageError(
-                f"cannot write {path}: {os.strerror(error.errno or 0)}",
+                f"cannot write {path}: {reason}",
                 kind="not-writable",
                 fix="choose an --out (and --store) that you may write to",
                 path=str(path),
             ) from error
-        raise
+        raise ResourceError(
+            f"cannot write {needed:,} bytes to {path}: {reason}",
+            kind="disk-error",
+            fix="check that disk and the system's limits; the same command resumes",
+            path=str(path),
+            bytes_needed=needed,
+        ) from error
 
 
 def free_bytes(path: Path) -> int:
     """Free bytes on the file system that would hold `path`."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
     try:
-        return shutil.disk_usage(path).free
+        return shutil.disk_usage(_nearest(path)).free
     except OSError:
         return 0
+
+
+def _nearest(path: Path) -> Path:
+    while not os.path.exists(path) and path != path.parent:  # noqa: PTH110 - never raises
+        path = path.parent
+    return path
+
+
+def _room(path: Path) -> str:
+    """What is left for `path`: a disk is full when either its bytes or its file entries are."""
+    with contextlib.suppress(OSError):
+        found = os.statvfs(_nearest(path))
+        if found.f_files and not found.f_favail:
+            return "no file entries free"
+    return f"{free_bytes(path):,} bytes free"
 
 
 @contextlib.contextmanager
@@ -121,21 +152,26 @@ def exclusive(path: Path, *, wait_seconds: float = 0.0) -> Iterator[None]:
     with explain_os_errors(path, 0):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    deadline = time.monotonic() + wait_seconds
     try:
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise _busy(path, descriptor) from None
-                time.sleep(0.1)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        _take(path, descriptor, time.monotonic() + wait_seconds)
+        with contextlib.suppress(OSError):  # who holds it is a courtesy; a full disk has no room
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _take(path: Path, descriptor: int, deadline: float) -> None:
+    with explain_os_errors(path, 0):
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise _busy(path, descriptor) from None
+            time.sleep(0.1)
 
 
 def _busy(path: Path, descriptor: int) -> BusyError:
