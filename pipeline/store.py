@@ -10,18 +10,22 @@ Usage: `store = open_store("out/.units"); store.put(key, data, {"rows": 3}); sto
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
+import os
+import re
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from tangobench.errors import CorruptionError
+from tangobench.errors import CorruptionError, ResourceError, UsageError
 from tangobench.pipeline.files import write_atomic
 from tangobench.pipeline.hashing import canonical_json, digest, sha256_bytes
 
@@ -47,7 +51,7 @@ class Record:
             plain = json.loads(data)
             checksum = plain.pop("checksum")
             return cls(**plain) if digest(plain) == checksum else None
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
 
 
@@ -56,6 +60,9 @@ class Store(ABC):
 
     def put(self, key: str, data: Any, result: dict[str, Any]) -> Record:
         """Store a unit's object, then its record."""
+        # As it will be read back: tuples become lists, keys become sorted strings. A build that
+        # resumes must see exactly what the build that was killed saw.
+        result = json.loads(canonical_json(result))
         address = sha256_bytes(data)
         self._write(_object_name(address), data)
         record = Record(key=key, address=address, size=memoryview(data).nbytes, result=result)
@@ -106,10 +113,20 @@ class LocalStore(Store):
 
     def _read(self, name: str) -> pa.Buffer:
         path = self.root / name
-        if path.stat().st_size == 0:
-            return pa.py_buffer(b"")
-        with pa.memory_map(str(path)) as file:
-            return file.read_buffer()
+        try:
+            if path.stat().st_size == 0:
+                return pa.py_buffer(b"")
+            with pa.memory_map(str(path)) as file:
+                return file.read_buffer()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ResourceError(
+                f"cannot read {path}: {os.strerror(error.errno or 0)}",
+                kind="store-unreadable",
+                fix="make the unit store readable, or choose another --store",
+                path=str(path),
+            ) from error
 
     def clear_scratch(self) -> None:
         """Remove temporary files of this build's dead writers."""
@@ -123,18 +140,21 @@ class RemoteStore(Store):
     url: str
 
     def _write(self, name: str, data: Any) -> None:
-        fs, root = _file_system(self.url)
-        fs.pipe_file(f"{root}/{name}", bytes(memoryview(data)))
+        with _explain(self.url):
+            fs, root = _file_system(self.url)
+            fs.pipe_file(f"{root}/{name}", bytes(memoryview(data)))
 
     def _read(self, name: str) -> pa.Buffer:
-        fs, root = _file_system(self.url)
-        return pa.py_buffer(fs.cat_file(f"{root}/{name}"))
+        with _explain(self.url):
+            fs, root = _file_system(self.url)
+            return pa.py_buffer(fs.cat_file(f"{root}/{name}"))
 
     def read_range(self, address: str, start: int, length: int) -> pa.Buffer:
         """A part of an object, fetched alone."""
-        fs, root = _file_system(self.url)
         try:
-            data = fs.cat_file(f"{root}/{_object_name(address)}", start, start + length)
+            with _explain(self.url):
+                fs, root = _file_system(self.url)
+                data = fs.cat_file(f"{root}/{_object_name(address)}", start, start + length)
         except FileNotFoundError:
             raise _gone(address) from None
         return pa.py_buffer(data)
@@ -142,9 +162,39 @@ class RemoteStore(Store):
 
 def open_store(where: str, *, scratch: str = "default") -> Store:
     """The store at a folder or fsspec URL."""
-    if "://" in where:
-        return RemoteStore(where.rstrip("/"))
-    return LocalStore(Path(where).absolute(), scratch)
+    where = where.removeprefix("file://")
+    if "://" not in where:
+        return LocalStore(Path(where).absolute(), scratch)
+    try:
+        _file_system(where.rstrip("/"))
+    except (ValueError, ImportError) as error:
+        raise UsageError(
+            f"no way to reach the store {without_secrets(where)}: {error}",
+            kind="store-unknown",
+            fix="name a folder or an fsspec URL such as s3://bucket/units",
+        ) from None
+    return RemoteStore(where.rstrip("/"))
+
+
+def without_secrets(text: str) -> str:
+    """The text with user names and passwords taken out of its URLs."""
+    return re.sub(r"://[^/\s\"@]+@", "://…@", text)
+
+
+@contextlib.contextmanager
+def _explain(url: str) -> Iterator[None]:
+    """Turn the many errors of remote stores into one; a missing object stays what it is."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ResourceError(
+            f"the store {without_secrets(url)} does not answer as it should: "
+            f"{type(error).__name__}: {without_secrets(str(error))}",
+            kind="store-unreachable",
+            fix="check its address and credentials; the same command resumes",
+        ) from error
 
 
 @functools.lru_cache(maxsize=8)
