@@ -16,6 +16,7 @@ import collections
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -32,10 +33,31 @@ class Done:
     seconds: float
 
 
-def run_units(function: Callable[[Any], Any], items: Sequence[Any]) -> Done:
+class Batch:
+    """Units to run together; without a pool they run where the task runs, one by one.
+
+    A plain class on purpose: Prefect and Dask search dataclasses, lists and tuples for futures,
+    item by item, and would take this one apart.
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        items: Sequence[Any],
+        labels: Sequence[str],
+        pool: ProcessPoolExecutor | None = None,
+    ) -> None:
+        self.function = function
+        self.items = items
+        self.labels = labels
+        self.pool = pool
+
+
+def run_units(batch: Batch) -> Done:
     """Run a batch here, one unit after another."""
     began = time.monotonic()
-    return Done([function(item) for item in items], time.monotonic() - began)
+    values = [batch.function(item) for item in batch.items]
+    return Done(values, time.monotonic() - began)
 
 
 class Pace:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from tangobench.errors import ResourceError, UsageError
-from tangobench.flows._batches import Done, Pace, batch_name, ordered, run_units
+from tangobench.flows._batches import Batch, Done, Pace, batch_name, ordered, run_units
 from tangobench.pipeline.pool import Runner, make_runner
 
 RunnerKind = Literal["processes", "dask"]
@@ -40,8 +40,9 @@ class DaskRunner:
 
         pending: list[Any] = []
 
-        def submit(part: Sequence[Any], _: Sequence[str]) -> Any:
-            pending.append(self._client.submit(run_units, function, part, pure=False))
+        def submit(part: Sequence[Any], names: Sequence[str]) -> Any:
+            batch = Batch(function, part, names)
+            pending.append(self._client.submit(run_units, batch, pure=False))
             return pending[-1]
 
         def collect(future: Any) -> Done:
@@ -91,13 +92,11 @@ class PrefectRunner:
         self, function: Callable[[Any], Any], items: Sequence[Any], labels: Sequence[str]
     ) -> Iterator[Any]:
         """Results in order; on any failure this machine's workers are stopped at once."""
-        from prefect.utilities.annotations import quote
-
-        from tangobench.flows._tasks import Batch, run_batch
+        from tangobench.flows._tasks import run_batch
 
         def submit(part: Sequence[Any], names: Sequence[str]) -> Any:
             batch = Batch(function, part, names, self._pool)
-            parameters = {"name": batch_name(names), "batch": quote(batch)}
+            parameters = {"name": batch_name(names), "batch": batch}
             return self._tasks.submit(run_batch, parameters)
 
         def collect(future: Any) -> Done:

@@ -4,17 +4,15 @@
   unit store resumes by content.
 - Only a passing I/O fault is tried again; a full disk, a missing file or bad input is not.
 
-Usage: `run_batch.submit(name="tokens: a.parquet", batch=quote(batch))`.
+Usage: `run_batch.submit(name="tokens: a.parquet", batch=batch)`.
 """
 
 from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +20,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
-from tangobench.flows._batches import Done, run_units
+from tangobench.flows._batches import Batch, Done, run_units
 from tangobench.pipeline.pool import worker_died
 
 # Trying again cannot help with these.
@@ -37,16 +35,6 @@ _LASTING: Final = {
     errno.ENOTDIR,
     errno.ENAMETOOLONG,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Units to run together; without a pool they run where the task runs, one by one."""
-
-    function: Callable[[Any], Any]
-    items: Sequence[Any]
-    labels: Sequence[str]
-    pool: ProcessPoolExecutor | None = None
 
 
 def is_passing(error: object) -> bool:
@@ -88,7 +76,7 @@ def _through_pool(batch: Batch, pool: ProcessPoolExecutor) -> Done:
 def run_batch(name: str, batch: Batch) -> Done:
     """Run one batch of units; `name` is what the UI shows."""
     if batch.pool is None:
-        return run_units(batch.function, batch.items)
+        return run_units(batch)
     return _through_pool(batch, batch.pool)
 
 
