@@ -2,7 +2,8 @@
 
 - `root` covers the spec, the source's content, the tokenizer, shard hashes and row hashes of side
   files; `content_root` covers rows alone. Library versions, dates and paths are in neither.
-- `checksum` covers the whole lock, so an edited lock is noticed before it is believed.
+- `checksum` covers the whole lock, so an edited lock is noticed before it is believed; there is one
+  way to write a lock, so a changed byte that changes no value is noticed too.
 - A folder without a valid lock is not a dataset, and every reader says so.
 
 Usage: `lock = read_lock(Path("out/lean-sample")); lock.root`.
@@ -11,49 +12,38 @@ Usage: `lock = read_lock(Path("out/lean-sample")); lock.root`.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.errors import CorruptionError, MismatchError, TangobenchError
+from tangobench.errors import CorruptionError, MismatchError, TangobenchError, UsageError
+from tangobench.pipeline import lock_fields
 from tangobench.pipeline.hashing import digest
+from tangobench.pipeline.lock_fields import FORMAT, LOCK_NAME, RUN_NAME
 from tangobench.pipeline.spec import manifest_file
 
-FORMAT: Final = "tangobench-lock/1"
-LOCK_NAME: Final = "manifest.lock.json"
-RUN_NAME: Final = "run.json"
-_KEYS: Final = {
-    "format": str,
-    "name": str,
-    "profile": str,
-    "spec": dict,
-    "spec_sha256": str,
-    "source": dict,
-    "tokenizer": (dict, type(None)),
-    "configs": dict,
-    "counts": dict,
-    "drops": dict,
-    "notes": dict,
-    "shards": list,
-    "side_files": list,
-    "environment": dict,
-    "content_root": str,
-    "root": str,
-    "checksum": str,
-}
-_SHARD_KEYS: Final = {
-    "path": str,
-    "config": str,
-    "split": str,
-    "rows": int,
-    "tokens": int,
-    "bytes": int,
-    "sha256": str,
-    "rows_sha256": str,
-    "batch_rows": int,
-    "batch_offsets": list,
-}
+__all__ = [
+    "FORMAT",
+    "LOCK_NAME",
+    "RUN_NAME",
+    "Lock",
+    "check_lock",
+    "committed_lock",
+    "content_root_of",
+    "differences",
+    "pretty_json",
+    "read_lock",
+    "require_root",
+    "root_mismatch",
+    "root_of",
+    "seal",
+    "short",
+    "sign",
+]
+
+_ABSENT: Final = "(absent)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +121,8 @@ class Lock:
 
 def seal(data: dict[str, Any]) -> dict[str, Any]:
     """The lock with its roots computed and no checksum yet."""
+    # As a reader will see it: tuples become lists and all keys strings before they are hashed.
+    data = json.loads(json.dumps(data, allow_nan=False))
     sealed = {"format": FORMAT, **data, "spec_sha256": digest(data["spec"])}
     return {**sealed, "content_root": content_root_of(sealed), "root": root_of(sealed)}
 
@@ -171,49 +163,46 @@ def read_lock(where: Path) -> Lock:
     path = where / LOCK_NAME if where.is_dir() else where
     try:
         raw = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise CorruptionError(
             f"{where} is not a dataset: it has no {LOCK_NAME}",
             kind="lock-missing",
             fix="run the build again: the same command resumes",
             path=str(path),
         ) from None
+    except OSError as error:
+        raise UsageError(
+            f"cannot read lock {path}: {os.strerror(error.errno or 0)}",
+            kind="lock-unreadable",
+            fix="make it readable",
+            path=str(path),
+        ) from None
     try:
-        data = json.loads(raw)
+        lock = check_lock(json.loads(raw), path)
+        if lock.to_bytes() != raw:
+            raise _damaged(path, "its values are right but not its bytes")
     except ValueError:
-        raise _damaged(path, "it is not JSON") from None
-    return check_lock(data, path)
+        raise _damaged(path, "it is not JSON, or holds values that JSON does not have") from None
+    except RecursionError:
+        raise _damaged(path, "it is nested too deeply") from None
+    return lock
 
 
 def check_lock(data: Any, path: Path) -> Lock:
     """Refuse a lock whose fields, checksum or roots do not fit together."""
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise _damaged(path, f"it is no {FORMAT} object")
-    for name, kind in _KEYS.items():
-        if not isinstance(data.get(name), kind):  # type: ignore[arg-type]
-            raise _damaged(path, f"field {name!r} is missing or of another type")
-    body = {key: value for key, value in data.items() if key != "checksum"}
-    try:
-        found = digest(body)
-    except (ValueError, UnicodeEncodeError):
-        raise _damaged(path, "it holds values that JSON does not have") from None
+    if wrong := lock_fields.first_fault(data):
+        raise _damaged(path, wrong)
+    found = digest({key: value for key, value in data.items() if key != "checksum"})
     if found != data["checksum"]:
         raise _damaged(path, f"its checksum is {data['checksum'][:16]}…, its content {found[:16]}…")
-    _check_shards(data["shards"], path)
-    for name, expected in (("content_root", content_root_of(data)), ("root", root_of(data))):
+    for name, expected in (
+        ("spec_sha256", digest(data["spec"])),
+        ("content_root", content_root_of(data)),
+        ("root", root_of(data)),
+    ):
         if data[name] != expected:
             raise _damaged(path, f"{name} is {data[name][:16]}…, its fields give {expected[:16]}…")
     return Lock(data)
-
-
-def _check_shards(shards: list[Any], path: Path) -> None:
-    for shard in shards:
-        for name, kind in _SHARD_KEYS.items():
-            if not isinstance(shard, dict) or not isinstance(shard.get(name), kind):
-                raise _damaged(path, f"a shard's field {name!r} is missing or of another type")
-        parts = Path(shard["path"]).parts
-        if Path(shard["path"]).is_absolute() or ".." in parts or not parts:
-            raise _damaged(path, f"shard path {shard['path']!r} leaves the folder")
 
 
 def _damaged(path: Path, why: str) -> CorruptionError:
@@ -236,11 +225,11 @@ def differences(ours: Any, theirs: Any, where: str = "") -> Iterator[tuple[str, 
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in sorted(ours.keys() | theirs.keys()):
             name = f"{where}.{key}" if where else key
-            yield from differences(ours.get(key), theirs.get(key), name)
+            yield from differences(ours.get(key, _ABSENT), theirs.get(key, _ABSENT), name)
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         for index, (left, right) in enumerate(zip(ours, theirs, strict=True)):
             yield from differences(left, right, f"{where}[{index}]")
-    elif ours != theirs:
+    elif ours != theirs or type(ours) is not type(theirs):
         yield where, ours, theirs
 
 
