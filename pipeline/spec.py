@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import importlib.resources
+import math
+import os
 import tomllib
 import types
 from collections.abc import Mapping
@@ -28,7 +30,7 @@ PROFILES: Final = ("sample", "mini", "paper")
 def bad_value(key: str, value: object, expected: str) -> UsageError:
     """The error for a value that has the right type but cannot be meant."""
     return UsageError(
-        f"spec key {key!r} is {value!r}, expected {expected}",
+        f"spec key {key!r} is {_shown(value)}, expected {expected}",
         kind="spec-value",
         fix=f"set {key} to {expected}",
         key=key,
@@ -57,7 +59,13 @@ def read_spec(
         raise UsageError(
             f"no spec at {path}", kind="spec-missing", fix="name an existing TOML file"
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the spec {path}: {os.strerror(error.errno or 0)}",
+            kind="spec-missing",
+            fix="name a TOML file that you may read",
+        ) from None
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} is not valid TOML: {error}", kind="spec-syntax", fix="mend that line"
         ) from None
@@ -69,8 +77,11 @@ def read_spec(
             kind="spec-profile",
             fix=f"choose one of: {known}",
         )
+    where = f"{path.name} [{profile}]"
+    if not isinstance(profiles[profile], dict):
+        raise _wrong(where, f"profiles.{profile}", profiles[profile], "a table")
     merged = _merge(_merge(document, profiles[profile]), dict(overrides or {}))
-    return parse(cls, merged, where=f"{path.name} [{profile}]")
+    return parse(cls, merged, where=where)
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -125,20 +136,39 @@ def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
         if isinstance(value, dict):
             return parse(hint, value, where=where, prefix=f"{key}.")
         raise _wrong(where, key, value, "a table")
+    return _scalar(hint, value, where, key)
+
+
+def _scalar(hint: Any, value: Any, where: str, key: str) -> Any:
     if hint is float and type(value) is int:
-        return float(value)
+        value = float(value) if abs(value) < 2**53 else math.inf
     if type(value) is not hint:
         raise _wrong(where, key, value, f"a value of type {hint.__name__}")
+    if hint is float and not math.isfinite(value):
+        raise _wrong(where, key, value, "a finite number")
+    if hint is int and abs(value) >= 2**63:
+        raise _wrong(where, key, value, "a number of 64 bits")
+    if hint is str and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise _wrong(where, key, value, "text in UTF-8")
     return value
 
 
 def _wrong(where: str, key: str, value: object, expected: str) -> UsageError:
     return UsageError(
-        f"{where}: key {key!r} is {value!r} ({type(value).__name__}), expected {expected}",
+        f"{where}: key {key!r} is {_shown(value)} ({type(value).__name__}), expected {expected}",
         kind="spec-type",
         fix=f"set {key} to {expected}",
         key=key,
     )
+
+
+def _shown(value: object) -> str:
+    """The value on one line, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def as_dict(spec: Any) -> dict[str, Any]:
