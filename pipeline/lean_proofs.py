@@ -1,0 +1,175 @@
+"""Declarations and their proofs in a Lean 4 file, found without Lean.
+
+- A proof runs from just after `:=` (or from the first `|` alternative, or from `where`) to the last
+  character before the next command that is neither white space nor comment. So white space after
+  `:=` and comments inside belong to it, and so do `termination_by` and a trailing `where`.
+- `decl_start` is where Lean's declaration node starts: the doc comment, attribute or modifier after
+  any `open … in` and `set_option … in`. `kw_start` is the word `theorem` or `lemma` itself.
+- Offsets are bytes, the time is linear in the file size.
+
+Usage: `for declaration in extract(data): print(declaration.name, declaration.proof(data))`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from tangobench.pipeline.lean_commands import WORD_END, Command, commands, nested
+from tangobench.pipeline.lean_lexer import mask
+
+Style = Literal["by", "term", "|", "where"]
+
+PROOF_KINDS: Final = ("theorem", "lemma")
+
+# Brackets that nest little are taken whole, which leaves few to count one by one. Each alternative
+# starts with a literal character: that is what lets `re` skip over the rest.
+_HEADER_WORD: Final = rb"(?:where|let|letI|let_fun|have|haveI|obtain|match)" + WORD_END
+_HEADER: Final = re.compile(
+    b"|".join(
+        (
+            *(nested("(", ")", 4), rb"\(", nested("[", "]", 3), rb"\["),
+            *(nested("{", "}", 3), rb"\{", rb"\xe2\x9f[\xa6-\xa9]", rb"\)", rb"\]", rb"\}"),
+            *(rb":=", rb"\|", rb" " + _HEADER_WORD, rb"\n" + _HEADER_WORD),
+        )
+    )
+)
+_NAME: Final = re.compile(
+    rb"\s*+((?:\xc2\xab(?:[^\n\xc2]++|\xc2(?![\xab\xbb]))*+\xc2\xbb|\.(?!\{)|[^\s(){}\[\]:.,;|=\xc2\xe2]"
+    rb"|\xc2(?!\xab)[\x80-\xbf]|\xe2(?!\xa6[\x83\x84]|\x9f[\xa8\xa9])[\x80-\xbf]{2})*+)"
+)
+_PRIORITY: Final = re.compile(rb"\s*+\((?:priority|name)[^()]*+\)")
+_BY: Final = re.compile(rb"by" + WORD_END)
+_SPACE: Final = re.compile(rb"\s*+")
+_ARROW: Final = re.compile(rb"=>|:=|\([^()]*+\)|\{[^{}]*+\}")
+_OWNERS: Final = (b"fun", b"\xce\xbb", b"with")
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """One declaration with a body; all offsets are bytes into its file."""
+
+    kind: str
+    name: str
+    line: int
+    decl_start: int
+    kw_start: int
+    proof_start: int
+    proof_end: int
+    style: Style
+
+    def proof(self, data: bytes) -> str:
+        """The proof as it stands in the file."""
+        return data[self.proof_start : self.proof_end].decode()
+
+
+def extract(data: bytes, kinds: Collection[str] = PROOF_KINDS) -> list[Declaration]:
+    """The declarations of these kinds that have a body, in file order.
+
+    Raises `lean_lexer.Unterminated` for a file that ends inside a comment or a string.
+    """
+    code = b"\n" + mask(data)  # the leading newline makes the first line like any other
+    wanted = frozenset(kind.encode() for kind in kinds)
+    found: list[Declaration] = []
+    line, counted = 1, 0
+    head: Command | None = None
+    for command in (*commands(code), None):
+        if head is not None:
+            end = len(code) if command is None else command.start
+            line += data.count(b"\n", counted, head.word_start - 1)
+            counted = head.word_start - 1
+            declaration = _declaration(data, code, head, end, line)
+            if declaration is not None:
+                found.append(declaration)
+        head = command if command is not None and command.word in wanted else None
+    return found
+
+
+def _declaration(
+    data: bytes, code: bytes, head: Command, end: int, line: int
+) -> Declaration | None:
+    body = _body(code, head.word_end, end)
+    if body is None:
+        return None
+    start, style = body
+    return Declaration(
+        kind=head.word.decode(),
+        name=_name(data, head.word_end - 1),
+        line=line,
+        decl_start=head.decl_start - 1,
+        kw_start=head.word_start - 1,
+        proof_start=start - 1,
+        proof_end=start - 1 + len(code[start:end].rstrip()),
+        style=style,
+    )
+
+
+def _name(data: bytes, position: int) -> str:
+    priority = _PRIORITY.match(data, position)
+    match = _NAME.match(data, priority.end() if priority else position)
+    return match.group(1).decode() if match else ""
+
+
+def _body(code: bytes, start: int, end: int) -> tuple[int, Style] | None:
+    """Where the body starts, and what kind of body it is; None without one."""
+    depth = pending = 0
+    owned = False  # the alternatives belong to a `match` or `fun` of the statement
+    arrow = -1  # the first `=>` or `:=` after the bar at hand
+    for match in _HEADER.finditer(code, start, end):
+        token = match.group()
+        first = token[0]
+        if first in b"([{":
+            depth += len(token) == 1
+        elif first in b")]}":
+            depth -= depth > 0
+        elif first == 0xE2:  # ⟦ and ⟨ are even, ⟧ and ⟩ odd
+            depth = depth - (depth > 0) if token[2] % 2 else depth + 1
+        elif depth:
+            continue
+        elif token == b":=":
+            if not pending:
+                return _simple_body(code, match.end(), end)
+            pending -= 1
+        elif token == b"|":
+            bar = match.start()
+            owned = owned or _owned(code, bar)
+            arrow = arrow if arrow > bar else _arrow(code, bar, end)
+            if not owned and _is_alternative(code, bar, arrow):
+                return bar, "|"
+        elif token.endswith(b"where"):
+            return match.start() + 1, "where"
+        elif token.endswith(b"match"):
+            owned = True
+        else:
+            pending += 1
+    return None
+
+
+def _owned(code: bytes, position: int) -> bool:
+    """Whether the word before this bar takes alternatives; a window keeps hostile input linear."""
+    return code[max(0, position - 200) : position].rstrip().endswith(_OWNERS)
+
+
+def _simple_body(code: bytes, position: int, end: int) -> tuple[int, Style] | None:
+    space = _SPACE.match(code, position, end)
+    start = space.end() if space else position
+    if start == end:
+        return None
+    return position, "by" if _BY.match(code, start) else "term"
+
+
+def _arrow(code: bytes, position: int, end: int) -> int:
+    """The next `=>` or `:=` outside small brackets, else `end`."""
+    for match in _ARROW.finditer(code, position + 1, end):
+        if len(match.group()) == 2:
+            return match.start()
+    return end
+
+
+def _is_alternative(code: bytes, bar: int, arrow: int) -> bool:
+    """Whether this bar starts `| pattern => …`, and not an absolute value or a longer token."""
+    if not code.startswith(b"=>", arrow) or not code[bar - 1 : bar].isspace():
+        return False
+    return code[bar + 1 : bar + 2].isspace() or code.find(b"|", bar + 1, arrow) < 0
