@@ -20,6 +20,7 @@ from tangobench.errors import InputError
 from tangobench.pipeline import dm_compat, dm_fast
 
 Split = Literal["train", "validation"]
+SPLITS: Final[tuple[Split, ...]] = ("train", "validation")
 
 MAX_QUESTION: Final = 160
 MAX_ANSWER: Final = 30
