@@ -9,16 +9,19 @@ Usage: `card_files(sealed_lock, {"title": …, "licence": …})` gives file name
 
 from __future__ import annotations
 
-from typing import Any
+import json
+from typing import Any, Final
 
 from tangobench.pipeline.manifest import pretty_json
+
+CARD_NAMES: Final = ("README.md", "croissant.json")
 
 
 def card_files(lock: dict[str, Any], card: dict[str, Any]) -> dict[str, bytes]:
     """The files that describe a dataset to people and programs."""
     return {
-        "README.md": _readme(lock, card).encode(),
-        "croissant.json": (pretty_json(_croissant(lock, card)) + "\n").encode(),
+        CARD_NAMES[0]: _readme(lock, card).encode(),
+        CARD_NAMES[1]: (pretty_json(_croissant(lock, card)) + "\n").encode(),
     }
 
 
@@ -27,7 +30,7 @@ def _readme(lock: dict[str, Any], card: dict[str, Any]) -> str:
         [
             "---",
             f"license: {card['licence_id']}",
-            f"pretty_name: {card['title']}",
+            f"pretty_name: {json.dumps(card['title'], ensure_ascii=False)}",  # a colon is no key
             "configs:",
             *_yaml_configs(lock),
             "---",

@@ -86,12 +86,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def remove_partials(folder: Path) -> None:
-    """Remove what a killed writer left directly in `folder`."""
-    for path in sorted(folder.glob(f"{PARTIAL}*")) if folder.is_dir() else []:
-        path.unlink(missing_ok=True)
-
-
 @contextlib.contextmanager
 def explain_os_errors(path: Path, needed: int) -> Iterator[None]:
     """Turn an OSError of writing `path` into an error that tells the user what to do."""

@@ -1,24 +1,28 @@
 """Publishing: shards first, the lock last; and checking a published folder.
 
 - Files are put in place one by one, each whole; the lock appears atomically after all of them.
-- Publishing over the same root repairs what is damaged; another spec or root is refused.
-- `verify` reports the first thing that is missing, truncated, damaged, swapped or extra.
+- Publishing over the same root repairs what is damaged; another spec or root is refused, and so is
+  a folder with files that no build of ours made.
+- `verify` reports the first thing that is missing, renamed, truncated, damaged, swapped or extra,
+  and a lock whose counts are not those of the rows.
 
 Usage: `lock = publish(Path("out/lean-sample"), "lean", "sample", spec, result, job)`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import platform
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.errors import MismatchError, TangobenchError, UsageError
+from tangobench.errors import CorruptionError, MismatchError, TangobenchError, UsageError
 from tangobench.pipeline.build import Job, Result
-from tangobench.pipeline.cards import card_files
-from tangobench.pipeline.files import PARTIAL, remove_partials, write_atomic
+from tangobench.pipeline.cards import CARD_NAMES, card_files
+from tangobench.pipeline.files import PARTIAL, explain_os_errors, write_atomic
 from tangobench.pipeline.hashing import digest, sha256_bytes, sha256_file
 from tangobench.pipeline.manifest import (
     LOCK_NAME,
@@ -30,10 +34,15 @@ from tangobench.pipeline.manifest import (
     seal,
     sign,
 )
-from tangobench.pipeline.reading import broken, map_checked
-from tangobench.pipeline.store import Store
+from tangobench.pipeline.reading import Shard, broken, map_checked
+from tangobench.pipeline.store import Store, without_secrets
 
 _LIBRARIES: Final = ("numpy", "polars", "pyarrow", "tiktoken", "sympy", "mathematics_dataset")
+# Names that builds give: anything else in a dataset folder was put there by somebody.
+_OURS: Final = re.compile(
+    rf"{re.escape(PARTIAL)}.*|[a-z_]+-\d{{5}}-of-\d{{5}}\.arrow|[a-z_]+(-\d{{5}})?\.parquet",
+    re.DOTALL,
+)
 
 
 def refuse_other_spec(folder: Path, spec: dict[str, Any]) -> None:
@@ -69,23 +78,25 @@ def publish(
     """
     sealed = seal(_lock_data(name, profile, spec, result, job.store))
     _refuse_other_root(folder, sign({**sealed}))
-    folder.mkdir(parents=True, exist_ok=True)
-    for place in [folder, *{(folder / s["path"]).parent for s in sealed["shards"]}]:
-        remove_partials(place)
     sources = {shard.path: shard.record.address for shard in result.shards}
     sources |= {side.path: side.address for side in result.side_files}
-    for entry in sealed["shards"] + sealed["side_files"]:
-        _place(folder, entry, job.store, sources[entry["path"]])
-    cards = card_files(sealed, result.card)
-    for path, data in cards.items():
-        write_atomic(folder / path, data)
-    sealed["side_files"] += [
-        _side_entry(path, "card", data, 0, "") for path, data in sorted(cards.items())
-    ]
-    lock = sign(sealed)
-    _remove_strays(folder, lock)
-    write_atomic(folder / RUN_NAME, (pretty_json(run) + "\n").encode())
-    write_atomic(folder / LOCK_NAME, lock.to_bytes())
+    files = sealed["shards"] + sealed["side_files"]
+    with explain_os_errors(folder, sum(entry["bytes"] for entry in files)):
+        folder.mkdir(parents=True, exist_ok=True)
+        _remove_strays(folder, {*sources, *CARD_NAMES})
+        for entry in files:
+            _place(folder, entry, job.store, sources[entry["path"]])
+        cards = card_files(sealed, result.card)
+        for path, data in cards.items():
+            write_atomic(folder / path, data)
+        sealed["side_files"] += [
+            _side_entry(path, "card", data, 0, "") for path, data in sorted(cards.items())
+        ]
+        lock = sign(sealed)
+        # Arguments of the command line need not be UTF-8; JSON can carry them escaped.
+        text = without_secrets(pretty_json(run)) + "\n"
+        write_atomic(folder / RUN_NAME, text.encode("utf-8", "backslashreplace"))
+        write_atomic(folder / LOCK_NAME, lock.to_bytes())
     return lock
 
 
@@ -129,7 +140,8 @@ def environment() -> dict[str, str]:
     """Versions that should not matter, recorded in case they do."""
     versions = {"python": platform.python_version()}
     for library in _LIBRARIES:
-        versions[library] = importlib.metadata.version(library)
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[library] = importlib.metadata.version(library)
     return versions
 
 
@@ -143,8 +155,7 @@ def _refuse_other_root(folder: Path, lock: Lock) -> None:
 
 def _place(folder: Path, entry: dict[str, Any], store: Store, address: str) -> None:
     path = folder / entry["path"]
-    there = path.is_file() and path.stat().st_size == entry["bytes"]
-    if there and sha256_file(path) == entry["sha256"]:
+    if _holds(path, entry):
         return
     data = store.read(address)
     if sha256_bytes(data) != entry["sha256"]:
@@ -152,49 +163,65 @@ def _place(folder: Path, entry: dict[str, Any], store: Store, address: str) -> N
     write_atomic(path, data)
 
 
-def _remove_strays(folder: Path, lock: Lock) -> None:
-    """Remove shards of an interrupted publication; refuse files that are not ours."""
-    for path in extra_files(folder, lock):
-        if path.suffix not in {".arrow", ".parquet"} and not path.name.startswith(PARTIAL):
+def _remove_strays(folder: Path, known: set[str]) -> None:
+    """Remove what an interrupted publication left; refuse files that are not ours."""
+    strays = list(extra_files(folder, known))
+    for path in strays:
+        if not _OURS.fullmatch(path.name):
             raise UsageError(
                 f"{path} does not belong to this dataset",
                 kind="foreign-file",
                 fix="move it elsewhere, or choose another --out",
+                path=str(path),
             )
+    for path in strays:
         path.unlink()
 
 
-def extra_files(folder: Path, lock: Lock) -> Iterator[Path]:
-    """Files in the folder that the lock does not know."""
-    known = {entry["path"] for entry in lock.shards + lock.data["side_files"]}
-    known |= {LOCK_NAME, RUN_NAME}
+def extra_files(folder: Path, known: set[str]) -> Iterator[Path]:
+    """Files in the folder that are not known by their relative path."""
+    known = known | {LOCK_NAME, RUN_NAME}
     for path in sorted(folder.rglob("*")):
-        if not path.is_dir() and path.relative_to(folder).as_posix() not in known:
+        is_file = path.is_symlink() or not path.is_dir()
+        if is_file and path.relative_to(folder).as_posix() not in known:
             yield path
 
 
 def verify(folder: Path) -> Lock:
     """Check every byte of a dataset folder against its lock; the first fault is an error."""
     lock = read_lock(folder)
-    expected = {entry["sha256"]: entry["path"] for entry in lock.shards}
+    entries = lock.shards + lock.data["side_files"]
+    extra = list(extra_files(folder, {entry["path"] for entry in entries}))
     for entry in lock.shards:
-        _verify_shard(folder, entry, expected)
+        _verify_shard(folder, entry, lock, extra)
     for entry in lock.data["side_files"]:
         map_checked(folder, entry, entry["kind"])
-    for path in extra_files(folder, lock):
+    for path in extra:
         raise broken(path, "extra", "the lock does not know it", _kind_of(path))
     return lock
 
 
-def _verify_shard(folder: Path, entry: dict[str, Any], expected: dict[str, str]) -> None:
+def _verify_shard(folder: Path, entry: dict[str, Any], lock: Lock, extra: list[Path]) -> None:
+    path = folder / entry["path"]
     try:
-        map_checked(folder, entry)
-    except TangobenchError as error:
-        path = folder / entry["path"]
-        other = expected.get(sha256_file(path)) if path.is_file() else None
-        if other is not None:
-            raise broken(path, "swapped", f"it holds the bytes of {other}") from None
-        raise error
+        Shard(folder, entry).check_rows()
+    except CorruptionError as error:
+        if error.kind == "shard-unreadable":
+            raise
+        if path.is_file():
+            found = sha256_file(path)
+            for other in lock.shards:
+                if other["sha256"] == found and found != entry["sha256"]:
+                    raise broken(path, "swapped", f"it holds {other['path']}") from None
+        for other_path in extra:
+            if not path.is_file() and _holds(other_path, entry):
+                raise broken(path, "renamed", f"{other_path.name} holds its bytes") from None
+        raise
+
+
+def _holds(path: Path, entry: dict[str, Any]) -> bool:
+    there = path.is_file() and path.stat().st_size == entry["bytes"]
+    return there and sha256_file(path) == entry["sha256"]
 
 
 def _kind_of(path: Path) -> str:

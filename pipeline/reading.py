@@ -11,9 +11,11 @@ Usage: `rows = open_dataset(folder).rows("default", "train"); rows.tokens(7)`.
 from __future__ import annotations
 
 import bisect
+import contextlib
 import functools
 import hashlib
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from tangobench.errors import CorruptionError, UsageError
+from tangobench.pipeline.hashing import RowsHasher
 from tangobench.pipeline.manifest import Lock, read_lock
 
 NDArray = np.ndarray[Any, Any]
@@ -32,16 +35,49 @@ class Shard:
 
     def __init__(self, folder: Path, entry: dict[str, Any]) -> None:
         self.entry = entry
+        self._path = folder / entry["path"]
         self._buffer = map_checked(folder, entry)
-        self._schema = pa.ipc.open_stream(self._buffer).schema
+        with self._as_promised():
+            self._schema = pa.ipc.open_stream(self._buffer).schema
+            _check_tokens(self._schema)
         self._batches: dict[int, pa.RecordBatch] = {}
 
     def batch(self, index: int) -> pa.RecordBatch:
         """Record batch `index`, without touching the others."""
         if index not in self._batches:
-            message = pa.ipc.read_message(self._buffer.slice(self.entry["batch_offsets"][index]))
-            self._batches[index] = pa.ipc.read_record_batch(message, self._schema)
+            with self._as_promised():
+                self._batches[index] = self._read(index)
         return self._batches[index]
+
+    def _read(self, index: int) -> pa.RecordBatch:
+        start, step = self.entry["batch_offsets"][index], self.entry["batch_rows"]
+        message = pa.ipc.read_message(self._buffer.slice(start))
+        batch = pa.ipc.read_record_batch(message, self._schema)
+        batch.validate(full=True)  # offsets of lists and texts; values are not looked at
+        rows = min(step, self.entry["rows"] - index * step)
+        if batch.num_rows != rows:
+            raise ValueError(f"batch {index} has {batch.num_rows} rows, the lock says {rows}")
+        return batch
+
+    def check_rows(self) -> None:
+        """Refuse a shard whose rows are not those that the lock counts and hashes."""
+        hasher, tokens = RowsHasher(), 0
+        with self._as_promised():
+            for index in range(len(self.entry["batch_offsets"])):
+                batch = self._read(index)
+                hasher.update(batch)
+                tokens += len(batch.column("tokens").flatten())
+            for name, found in (("tokens", tokens), ("rows_sha256", hasher.hexdigest())):
+                if found != self.entry[name]:
+                    raise ValueError(f"{name} is {found}, the lock says {self.entry[name]}")
+
+    @contextlib.contextmanager
+    def _as_promised(self) -> Iterator[None]:
+        """A shard with the right hash that is no such shard: the lock itself does not tell true."""
+        try:
+            yield
+        except (pa.ArrowException, OSError, ValueError, TypeError, IndexError) as error:
+            raise broken(self._path, "corrupt", f"it is not what the lock says: {error}") from None
 
     def locate(self, row: int) -> tuple[pa.RecordBatch, int]:
         """The batch of a row of this shard and the row's place in it."""
@@ -159,13 +195,22 @@ def open_dataset(folder: Path | str) -> Dataset:
     return Dataset(Path(folder))
 
 
+def _check_tokens(schema: pa.Schema) -> None:
+    kind = schema.field("tokens").type if "tokens" in schema.names else pa.null()
+    lists = pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind)
+    if not lists or not pa.types.is_unsigned_integer(kind.value_type):
+        raise ValueError(f"its column 'tokens' is {kind}, not a list of token ids")
+
+
 def map_checked(folder: Path, entry: dict[str, Any], what: str = "shard") -> pa.Buffer:
     """The bytes of a shard or side file, memory-mapped and equal to what the lock says."""
     path = folder / entry["path"]
     try:
         found = path.stat().st_size
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise broken(path, "missing", "it is not there", what) from None
+    except OSError as error:
+        raise broken(path, "unreadable", os.strerror(error.errno or 0), what) from None
     if found < entry["bytes"]:
         raise broken(path, "truncated", f"it has {found:,} bytes of {entry['bytes']:,}", what)
     if found > entry["bytes"]:
@@ -173,8 +218,11 @@ def map_checked(folder: Path, entry: dict[str, Any], what: str = "shard") -> pa.
         raise broken(path, "corrupt", why, what)
     if found == 0:
         return pa.py_buffer(b"")
-    with pa.memory_map(str(path)) as file:
-        buffer = file.read_buffer()
+    try:
+        with pa.memory_map(str(path)) as file:
+            buffer = file.read_buffer()
+    except OSError as error:
+        raise broken(path, "unreadable", str(error), what) from None
     digest = hashlib.sha256(buffer).hexdigest()
     if digest != entry["sha256"]:
         why = f"sha256 {digest[:16]}…, expected {entry['sha256'][:16]}…"
