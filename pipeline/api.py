@@ -30,7 +30,12 @@ from tangobench.pipeline.progress import Reporter
 from tangobench.pipeline.spec import as_dict, load_spec, read_spec
 from tangobench.pipeline.store import open_store
 
-DATASETS: Final = ("fineweb", "lean", "dm_math")
+DATASETS: Final = {
+    "fineweb": "tangobench.pipeline.fineweb",
+    "lean": "tangobench.pipeline.lean",
+    "dm_math": "tangobench.pipeline.dm_math",
+}
+"""Dataset names and the modules that build them; a module has `Spec`, `build`, `plan`, …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ def module_of(name: str) -> Any:
         raise UsageError(
             f"no dataset {name!r}", kind="no-such-dataset", fix=f"choose {', '.join(DATASETS)}"
         )
-    return importlib.import_module(f"tangobench.pipeline.{name}")
+    return importlib.import_module(DATASETS[name])
 
 
 def build(name: str, profile: str = "sample", *, workers: int = 1, **options: Any) -> Built:
@@ -100,26 +105,36 @@ def run(request: Request, runner: Runner, reporter: Reporter | None = None) -> B
     """Build a dataset with any runner."""
     reporter = reporter or Reporter(quiet=True)
     spec = request.spec()
-    plain = as_dict(spec)
     folder = request.folder
     lock_file = folder.parent / ".locks" / folder.name
     with exclusive(lock_file, wait_seconds=request.wait_seconds):
-        publish.refuse_other_spec(folder, plain)
+        publish.refuse_other_spec(folder, as_dict(spec))
         if request.source is None and (lock := _finished(folder)) is not None:
             reporter.say(f"{folder} is already built; every file was checked again")
             return Built(folder, lock, True)
-        store = open_store(
-            request.store or str(folder.parent / ".units"), scratch=digest(str(folder))[:12]
-        )
+        # The name of the machine keeps two machines with one store out of each other's scratch.
+        scratch = digest([platform.node(), str(folder)])[:12]
+        store = open_store(request.store or str(folder.parent / ".units"), scratch=scratch)
         store.clear_scratch()
-        job = Job(store, runner, reporter)
-        began = time.time()
-        result: Result = module_of(request.name).build(spec, request.source, job)
-        lock = publish.publish(
-            folder, request.name, request.profile, plain, result, job, _run(job, result, began)
-        )
-        store.clear_scratch()
+        try:
+            lock = _build(request, spec, Job(store, runner, reporter))
+        finally:
+            store.clear_scratch()
     return Built(folder, lock, False)
+
+
+def _build(request: Request, spec: Any, job: Job) -> Lock:
+    began = time.time()
+    result: Result = module_of(request.name).build(spec, request.source, job)
+    return publish.publish(
+        request.folder,
+        request.name,
+        request.profile,
+        as_dict(spec),
+        result,
+        job,
+        _run(job, result, began),
+    )
 
 
 def _finished(folder: Path) -> Lock | None:
