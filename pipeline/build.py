@@ -72,6 +72,7 @@ def execute(task: Task) -> tuple[Record, bool]:
     unit = task.unit
     try:
         output = task.stage.run(unit.inputs if unit.args is None else unit.args, task.store)
+        return task.store.put(task.key, output.data, output.result), False
     except TangobenchError as error:
         error.details.setdefault("unit", unit.label)
         raise
@@ -85,7 +86,6 @@ def execute(task: Task) -> tuple[Record, bool]:
     except Exception as error:
         error.add_note(f"in stage {task.stage.name}, unit {unit.label}")
         raise
-    return task.store.put(task.key, output.data, output.result), False
 
 
 class Job:

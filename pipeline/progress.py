@@ -9,8 +9,10 @@ Usage: `reporter = Reporter(); reporter.start("tokens", 12, 3.0); reporter.advan
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
+import shutil
 import sys
 import time
 from typing import Final, TextIO
@@ -29,6 +31,7 @@ class Reporter:
         self._bold, self._plain = (
             ("\x1b[1m", "\x1b[0m") if self._live and not os.environ.get("NO_COLOR") else ("", "")
         )
+        self._cleared = "\r\x1b[2K" if self._live else ""
         self._stage = ""
         self._units = self._done = self._reused = 0
         self._weight = self._weight_done = self._weight_new = 0.0
@@ -37,8 +40,7 @@ class Reporter:
     def say(self, line: str) -> None:
         """Print a line of its own."""
         if not self._quiet:
-            self._clear()
-            print(line, file=self._stream, flush=True)
+            self._write(f"{self._cleared}{line}\n")
 
     def start(self, stage: str, units: int, weight: float) -> None:
         """Begin a stage of `units` units that weigh `weight` together."""
@@ -81,16 +83,16 @@ class Reporter:
         if self._quiet:
             return
         if self._live:
-            self._clear()
-            columns = os.get_terminal_size(self._stream.fileno()).columns
-            print(line[: columns - 1 + len(self._bold + self._plain)], end="", file=self._stream)
-            self._stream.flush()
+            width = shutil.get_terminal_size().columns - 1 + len(self._bold + self._plain)
+            self._write(f"{self._cleared}{line[:width]}")
         else:
-            print(line, file=self._stream, flush=True)
+            self._write(f"{line}\n")
 
-    def _clear(self) -> None:
-        if self._live:
-            print("\r\x1b[2K", end="", file=self._stream)
+    def _write(self, text: str) -> None:
+        # Nobody may be listening any more (`2>&1 | head`): no reason to stop a build.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
 
 
 def duration(seconds: float) -> str:
@@ -114,6 +116,6 @@ def size(count: float) -> str:
 
 
 def memory() -> str:
-    """Peak memory of this process and of its finished children."""
+    """Peak memory of this process."""
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return f"{size(own * 1024)} peak"
