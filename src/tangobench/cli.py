@@ -11,21 +11,30 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import json
 import os
 import pkgutil
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, Final, NoReturn
 
 from tangobench import __version__
 from tangobench import commands as command_package
 from tangobench.errors import EXIT_CODES, ResourceError, TangobenchError, UsageError
 
+_RESUME: Final = "the same command resumes"
+_REPORT: Final = "this is a bug: please report it with the lines above"
+
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are ours, so that `--json` holds for them too."""
+
+    def __init__(self, **options: Any) -> None:
+        # `--js` for `--json` would work today and break with the next option.
+        super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing."""
@@ -60,30 +69,46 @@ def main(argv: Sequence[str] | None = None) -> int:
     as_json = "--json" in words
     # A polite kill should leave as clean a state as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter
     try:
-        args = parser().parse_args(words)
-        code: int = args.run(args)
+        code = _run(words)
+        sys.stdout.flush()
         return code
     except TangobenchError as error:
         return report(error, as_json)
-    except MemoryError:
-        full = ResourceError(
-            "out of memory", kind="out-of-memory", fix="try fewer --workers; finished units stay"
-        )
-        return report(full, as_json)
     except KeyboardInterrupt:
-        print("interrupted; the same command resumes", file=sys.stderr)
-        return 130
+        return report(_Interrupted("interrupted", kind="interrupted", fix=_RESUME), as_json)
     except BrokenPipeError:
         # The reader of our output went away (`| head`): not an error, but nothing more to say.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        traceback.print_exc()
+        bug = TangobenchError(f"{type(error).__name__}: {error}", kind="unexpected", fix=_REPORT)
+        return report(bug, as_json)
+
+
+def _run(words: list[str]) -> int:
+    args = parser().parse_args(words)
+    try:
+        code: int = args.run(args)
+        return code
+    except MemoryError:
+        raise ResourceError(
+            "out of memory", kind="out-of-memory", fix="try fewer --workers; finished units stay"
+        ) from None
+
+
+class _Interrupted(TangobenchError):
+    exit_code = 130
 
 
 def report(error: TangobenchError, as_json: bool) -> int:
     """Tell the user what went wrong and what to do next."""
     if as_json:
-        print(json.dumps(error.as_json(), ensure_ascii=False))
+        print(json.dumps(error.as_json(), default=str))
     else:
         print(f"tangobench: {error.message}", file=sys.stderr)
         if error.fix:

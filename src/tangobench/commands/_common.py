@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from typing import Any, Final
 
-DATASET_NAMES: Final = ("fineweb", "lean", "dm_math")
 PROFILE_HELP: Final = (
     "sample: embedded input, seconds, no network (default); mini: real sources, minutes; "
     "paper: the published sizes"
@@ -22,11 +22,11 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 def add_request_options(parser: argparse.ArgumentParser) -> None:
     """What to build and from what."""
-    parser.add_argument("dataset", choices=DATASET_NAMES)
+    parser.add_argument("dataset", help="fineweb, lean or dm_math")
     parser.add_argument("--profile", default="sample", metavar="NAME", help=PROFILE_HELP)
     parser.add_argument("--out", default="out", metavar="DIR", help="parent folder (default: out)")
     parser.add_argument("--source", metavar="WHERE", help="input instead of the profile's own")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="processes")
+    parser.add_argument("--workers", type=count, default=1, metavar="N", help="processes")
     parser.add_argument("--manifest", metavar="TOML", help="a spec of your own")
     parser.add_argument(
         "--set",
@@ -35,6 +35,22 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="override one key of the spec (TOML value), may be repeated",
     )
+
+
+def count(word: str) -> int:
+    """An argument that is at least 1."""
+    number = int(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
+
+
+def seconds(word: str) -> float:
+    """An argument that is a time span."""
+    number = float(word)
+    if not 0 <= number < math.inf:
+        raise argparse.ArgumentTypeError(f"{word} is no number of seconds")
+    return number
 
 
 def overrides_of(words: list[str]) -> dict[str, Any]:
@@ -52,17 +68,23 @@ def overrides_of(words: list[str]) -> dict[str, Any]:
             )
         try:
             parsed = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             parsed = value
         *parents, last = key.split(".")
         table = found
         for parent in parents:
             table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise UsageError(
+                    f"--set {word!r}: {parent} is already a value",
+                    kind="usage",
+                    fix="set the key or the table's keys, not both",
+                )
         table[last] = parsed
     return found
 
 
 def emit_json(value: Any) -> None:
-    """One JSON document on standard output."""
-    json.dump(value, sys.stdout, ensure_ascii=False, indent=1)
+    """One JSON document on standard output; escaped, so that any terminal and any path will do."""
+    json.dump(value, sys.stdout, indent=1)
     print()

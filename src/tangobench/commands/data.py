@@ -12,6 +12,7 @@ from tangobench.commands._common import (
     add_request_options,
     emit_json,
     overrides_of,
+    seconds,
 )
 from tangobench.errors import MismatchError, ResourceError, UsageError
 
@@ -38,7 +39,7 @@ def add(commands: Any) -> None:
     )
     builder.add_argument("--address", metavar="URL", help="Dask scheduler, tcp://HOST:PORT")
     builder.add_argument(
-        "--wait", type=float, default=0.0, metavar="SECONDS", help="wait for a busy target"
+        "--wait", type=seconds, default=0.0, metavar="SECONDS", help="wait for a busy target"
     )
     builder.add_argument(
         "--against",
@@ -104,9 +105,11 @@ def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
 
 def _build(args: argparse.Namespace) -> int:
     from tangobench.pipeline import api
+    from tangobench.pipeline.manifest import require_root
     from tangobench.pipeline.progress import Reporter
 
     request = _request(args)
+    expected = args.against and _expected(args.against, args.dataset, args.profile)
     reporter = Reporter(quiet=args.quiet or args.json)
     if args.profile != "sample":
         _announce(request, args.workers, reporter)
@@ -115,8 +118,8 @@ def _build(args: argparse.Namespace) -> int:
         built = api.run(request, runner, reporter)
     finally:
         runner.close()
-    if args.against is not None:
-        _require(built.lock, args.against, str(built.folder))
+    if expected:
+        require_root(built.lock, expected, str(built.folder))
     if args.json:
         emit_json({"folder": str(built.folder), "root": built.lock.root, **_summary(built.lock)})
         return 0
@@ -149,8 +152,6 @@ def _announce(request: Any, workers: int, reporter: Any) -> None:
 def _runner(args: argparse.Namespace) -> Any:
     from tangobench.pipeline.pool import make_runner
 
-    if args.workers < 1:
-        raise UsageError(f"--workers is {args.workers}", kind="workers", fix="use 1 or more")
     if args.runner == "processes":
         return make_runner(args.workers)
     from tangobench.flows._runner import make_runner as make_flow_runner
@@ -185,11 +186,13 @@ def summary_lines(lock: Any) -> list[str]:
 
 
 def _verify(args: argparse.Namespace) -> int:
+    from tangobench.pipeline.manifest import require_root
     from tangobench.pipeline.publish import verify
 
     lock = verify(args.folder)
     if args.against is not None:
-        _require(lock, args.against, str(args.folder))
+        expected = _expected(args.against, lock.name, lock.profile)
+        require_root(lock, expected, str(args.folder))
     if args.json:
         emit_json({"folder": str(args.folder), "root": lock.root, "ok": True, **_summary(lock)})
         return 0
@@ -201,20 +204,20 @@ def _verify(args: argparse.Namespace) -> int:
     return 0
 
 
-def _require(lock: Any, against: str, where: str) -> None:
-    from tangobench.pipeline.manifest import committed_lock, read_lock, require_root
+def _expected(against: str, name: str, profile: str) -> Any:
+    """The lock to compare with: a file or folder, or the project's own."""
+    from tangobench.pipeline.manifest import committed_lock, read_lock
 
     if against != "committed":
-        require_root(lock, read_lock(Path(against)), where)
-        return
-    expected = committed_lock(lock.name, lock.profile)
+        return read_lock(Path(against))
+    expected = committed_lock(name, profile)
     if expected is None:
         raise UsageError(
-            f"the project ships no lock for {lock.name} {lock.profile}",
+            f"the project ships no lock for {name} {profile}",
             kind="no-committed-lock",
             fix="name a lock file instead of 'committed'",
         )
-    require_root(lock, expected, where)
+    return expected
 
 
 def _diff(args: argparse.Namespace) -> int:

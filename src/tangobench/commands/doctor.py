@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tangobench.commands._common import add_output_options, emit_json
+from tangobench.errors import ResourceError, TangobenchError
 
 State = Literal["ok", "warn", "bad"]
 _MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗"}
@@ -36,7 +37,11 @@ class Check:
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    doctor = commands.add_parser("doctor", help="is this machine ready? a fix for each red line")
+    doctor = commands.add_parser(
+        "doctor",
+        help="is this machine ready? a fix for each red line",
+        description="Exit code 7 if something needed is missing.",
+    )
     doctor.add_argument("--out", default="out", metavar="DIR", help="where data would go")
     add_output_options(doctor)
     doctor.set_defaults(run=_doctor)
@@ -60,7 +65,7 @@ def _doctor(args: argparse.Namespace) -> int:
             print(f"{_MARKS[check.state]} {check.name:<22} {check.found}")
             if check.fix:
                 print(f"    {check.fix}")
-    return 1 if any(check.state == "bad" for check in checks) else 0
+    return ResourceError.exit_code if any(check.state == "bad" for check in checks) else 0
 
 
 def _python() -> list[Check]:
@@ -107,8 +112,6 @@ def _constraints() -> list[Check]:
 
 
 def _vocabulary() -> list[Check]:
-    from tangobench.errors import TangobenchError
-
     try:
         from tangobench.pipeline.tokens import gpt2
 
@@ -118,6 +121,8 @@ def _vocabulary() -> list[Check]:
         return [Check("vocabulary", "ok" if fine else "bad", found, "" if fine else "report this")]
     except TangobenchError as error:
         return [Check("vocabulary", "bad", error.message, error.fix)]
+    except ImportError as error:
+        return [Check("vocabulary", "bad", str(error), "run `make setup`")]
 
 
 def _git() -> list[Check]:
@@ -140,8 +145,10 @@ def _disk(out: Path) -> list[Check]:
 def _device() -> list[Check]:
     if importlib.util.find_spec("torch") is None:
         return []
-    import torch
-
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return [Check("device", "bad", f"torch does not load: {error}", "run `make setup`")]
     if torch.cuda.is_available():
         return [Check("device", "ok", torch.cuda.get_device_name(0))]
     return [Check("device", "ok", f"CPU, {torch.get_num_threads()} threads")]

@@ -115,7 +115,7 @@ def _export(dataset: Any, config: str, split: str, target: str) -> int:
         json.dumps(record(row, config, dataset.lock), ensure_ascii=False) + "\n" for row in rows
     )
     if target == "-":
-        sys.stdout.writelines(lines)
+        sys.stdout.buffer.writelines(line.encode() for line in lines)
         return 0
     with atomic_file(Path(target)) as descriptor:
         while block := "".join(itertools.islice(lines, _BLOCK)):
