@@ -105,8 +105,11 @@ def _planted(count: int) -> list[Page]:
         base = _plain(draw.below(ORDINARY))
         fresh = f"https://mirror{draw.below(60)}.example/copy-{plant}"
         kind = plant % 8
-        if kind in (0, 1):  # exact copy elsewhere
+        if kind == 0:  # exact copy elsewhere
             pages.append(_recrawl(number, base, draw, url=fresh))
+        elif kind == 1:  # the same page again, unchanged
+            variant = _VARIANTS[plant // 8 % len(_VARIANTS)]
+            pages.append(_recrawl(number, base, draw, url=variant(base.url or "")))
         elif kind in (2, 3):  # the same page again, its text revised
             variant = _VARIANTS[plant // 8 % len(_VARIANTS)]
             url = variant(base.url or "")

@@ -31,7 +31,7 @@ from tangobench.pipeline.vocabulary import EOT, IDENTITY, VOCABULARY_SIZE, load_
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ENGINE_VARIABLE", "EOT", "VOCABULARY_SIZE", "Engine", "Gpt2", "gpt2"]
+__all__ = ["ENGINE_VARIABLE", "EOT", "SAMPLE_SHARE", "VOCABULARY_SIZE", "Engine", "Gpt2", "gpt2"]
 
 Engine = Literal["fast", "reference"]
 Tokens = npt.NDArray[np.uint16]
@@ -42,7 +42,7 @@ ENGINE_VARIABLE: Final = "TANGOBENCH_TOKENIZER"  # reaches worker processes, unl
 _SPACE: Final = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _LONG_RUN: Final = 100_000  # tiktoken 0.14 fails at 999,999
 _LONG_SPACE: Final = re.compile(f"[{_SPACE}]{{{_LONG_RUN},}}")
-_SAMPLE_SHARE: Final = 256  # one text in 256 costs about 5% at the fast engine's speed
+SAMPLE_SHARE: Final = 256  # one text in 256 costs about 5% at the fast engine's speed
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -134,7 +134,7 @@ class Gpt2:
         values: Tokens | None = None,
         offsets: Offsets | None = None,
         *,
-        share: int = _SAMPLE_SHARE,
+        share: int = SAMPLE_SHARE,
         names: Sequence[str] | None = None,
     ) -> int:
         """Compare one text in `share` (chosen by content, at least one) with tiktoken.
@@ -143,17 +143,19 @@ class Gpt2:
         """
         chosen = [i for i, t in enumerate(texts) if _content_hash(t) % share == 0]
         chosen = chosen or list(range(min(1, len(texts))))
-        if values is None or offsets is None:
-            values, offsets = self.encode_batch([texts[i] for i in chosen])
-            offsets_of = {i: (offsets[n], offsets[n + 1]) for n, i in enumerate(chosen)}
-        else:
-            offsets_of = {i: (offsets[i], offsets[i + 1]) for i in chosen}
         for i in chosen:
-            low, high = offsets_of[i]
-            expected = self._encode_reference([texts[i]])[0]
-            if not np.array_equal(values[low:high], expected):
-                _raise_difference(names[i] if names else str(i), values[low:high], expected)
+            if values is None or offsets is None:
+                found = self.encode(texts[i])
+            else:
+                found = values[offsets[i] : offsets[i + 1]]
+            self.check(texts[i], found, names[i] if names else str(i))
         return len(chosen)
+
+    def check(self, text: str, found: Tokens, name: str) -> None:
+        """Raise if these are not the ids that tiktoken gives."""
+        expected = self._encode_reference([text])[0]
+        if not np.array_equal(found, expected):
+            _raise_difference(name, found, expected)
 
     def _encode_reference(self, texts: Sequence[str]) -> tuple[Tokens, Offsets]:
         parts: list[Tokens] = []

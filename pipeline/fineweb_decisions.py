@@ -1,0 +1,190 @@
+"""What became of every document, as a published table, and the audit that nothing leaks.
+
+- One row per document of the input, in its order; the same record met twice has one row.
+- The audit does not use the graph: it takes the keys of both partitions and looks for one that
+  occurs in both. It covers dropped members too, so it proves more than the shards need.
+
+Usage: `records = job.run(DECISIONS, units)`; `audit(job, decided)["shared_keys"] == 0`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tangobench.errors import CorruptionError
+from tangobench.pipeline import dedup
+from tangobench.pipeline.build import Job, Output, Record, Stage, Unit
+from tangobench.pipeline.fineweb_dedup import DecidedUnit, decided_documents
+from tangobench.pipeline.fineweb_keys import FINE, IGNORED, STATUS_NAMES
+from tangobench.pipeline.fineweb_read import dump_name
+from tangobench.pipeline.hashing import rows_sha256
+from tangobench.pipeline.store import Store
+
+NEAR: Final = "near-duplicate"
+PARTITIONS: Final = ("train", "validation", "ignored")
+_KEY: Final = np.dtype([("high", "<u8"), ("low", "<u8")])
+_COLUMNS: Final = ("id", "dump", "component", "partition", "kept", "reason", "representative")
+
+
+def unit_documents(args: dict[str, Any], store: Store) -> pl.DataFrame:
+    """A unit's documents with final decisions, `row` (place in the unit) and `partition`."""
+    decided: DecidedUnit = args["decided"]
+    documents, repeated = decided_documents(decided, store)
+    near = args.get("near") or []
+    at = np.array(near, np.int64) - decided.unit.base
+    if len(at):
+        documents = documents.with_columns(
+            kept=documents["kept"].scatter(at, False), reason=documents["reason"].scatter(at, NEAR)
+        )
+    status = documents["status"].to_numpy()
+    names = np.array(STATUS_NAMES, dtype=object)
+    reason = np.where(status == FINE, documents["reason"].to_numpy(), names[status])
+    partition = np.where(documents["validation"].to_numpy(), PARTITIONS[1], PARTITIONS[0])
+    partition = np.where(status == IGNORED, PARTITIONS[2], partition)
+    return documents.with_columns(
+        row=pl.Series(np.arange(len(documents))),
+        reason=pl.Series(reason.tolist(), dtype=pl.String),
+        partition=pl.Series(partition.tolist(), dtype=pl.String),
+    ).filter(pl.Series(~repeated))
+
+
+def write_decisions(args: dict[str, Any], store: Store) -> Output:
+    """The published table of one unit, and its counts."""
+    documents = unit_documents(args, store)
+    names = [
+        component or dedup.component_name(dump, ident, high, low)
+        for component, dump, ident, high, low in documents.select(
+            "component", "dump", "id", "content_high", "content_low"
+        ).iter_rows()
+    ]
+    dumps = {order: dump_name(order) for order in documents["dump"].unique().to_list()}
+    table = pa.table(
+        {
+            "id": documents["id"].to_arrow().cast(pa.string()),
+            "dump": pa.array([dumps[d] for d in documents["dump"].to_list()], pa.string()),
+            "component": pa.array(names, pa.string()),
+            "partition": pa.array(documents["partition"].to_list(), pa.string()),
+            "kept": pa.array(documents["kept"].to_list(), pa.bool_()),
+            "reason": pa.array(documents["reason"].to_list(), pa.string()),
+            "representative": pa.array(documents["representative"].to_list(), pa.string()),
+        }
+    )
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    train = documents.filter((pl.col("partition") == "train") & pl.col("kept"))
+    result = {
+        "rows": table.num_rows,
+        "rows_sha256": rows_sha256(table),
+        "train_bytes": int(train["size"].sum()),
+        "repeated": args["decided"].unit.rows - table.num_rows,
+        "outcomes": _outcomes(documents),
+        "dumps": _dumps(documents),
+    }
+    return Output(sink.getvalue(), result)
+
+
+def _outcomes(documents: pl.DataFrame) -> list[list[Any]]:
+    grouped = documents.group_by("partition", "kept", "reason").len().sort("partition", "reason")
+    return [list(row) for row in grouped.sort("partition", "kept", "reason").iter_rows()]
+
+
+def _dumps(documents: pl.DataFrame) -> dict[str, int]:
+    train = documents.filter(pl.col("partition") == "train")
+    grouped = train.group_by("dump").len().sort("dump")
+    return {dump_name(dump): count for dump, count in grouped.iter_rows()}
+
+
+def _keys(documents: pl.DataFrame, partition: str) -> np.ndarray[Any, np.dtype[Any]]:
+    """Every URL and content key of a partition's documents."""
+    mine = documents.filter((pl.col("partition") == partition) & (pl.col("status") == FINE))
+    both = [mine.select(f"{kind}_high", f"{kind}_low").to_numpy() for kind in ("url", "content")]
+    pairs = np.concatenate(both)
+    pairs = pairs[pairs.any(axis=1)]
+    keys = np.empty(len(pairs), _KEY)
+    keys["high"], keys["low"] = pairs[:, 0], pairs[:, 1]
+    return keys
+
+
+def validation_keys(args: dict[str, Any], store: Store) -> Output:
+    """The keys that training must not have, of one unit."""
+    keys = _keys(unit_documents(args, store), "validation")
+    return Output(keys.tobytes(), {"keys": len(keys)})
+
+
+def find_shared(args: dict[str, Any], store: Store) -> Output:
+    """Keys of a unit's training documents that some validation document has too."""
+    documents = unit_documents(args, store)
+    train = _keys(documents, "train")
+    parts = [np.frombuffer(store.read(a), _KEY) for a in args["validation_keys"]]
+    validation = np.concatenate([np.empty(0, _KEY), *parts])
+    likely = train[np.isin(train["high"], validation["high"])]
+    near = validation[np.isin(validation["high"], likely["high"])]
+    shared = set(likely.tolist()) & set(near.tolist())
+    names = documents.filter(
+        pl.struct("url_high", "url_low").is_in([{"url_high": h, "url_low": w} for h, w in shared])
+    )["id"].to_list()
+    return Output(b"", {"keys": len(train), "shared": len(shared), "documents": names[:5]})
+
+
+DECISIONS: Final = Stage("fineweb-decisions", 1, write_decisions)
+AUDIT_KEYS: Final = Stage("fineweb-audit-keys", 1, validation_keys)
+AUDIT: Final = Stage("fineweb-audit", 1, find_shared)
+
+
+def decision_units(decided: Sequence[DecidedUnit], near: Sequence[Sequence[int]]) -> list[Unit]:
+    """One unit per input unit; `near` lists the documents that the near-duplicate audit drops."""
+    return [
+        Unit(
+            f"unit {n + 1}",
+            [d.unit.address, d.unit.base, d.sections, d.train_through, list(near[n])],
+            {"decided": d, "near": list(near[n])},
+            d.unit.rows,
+        )
+        for n, d in enumerate(decided)
+    ]
+
+
+def audit(job: Job, units: Sequence[Unit]) -> dict[str, Any]:
+    """Prove that no URL or content key occurs in both partitions; the numbers go into the lock."""
+    validation = job.run(AUDIT_KEYS, units)
+    addresses = sorted({record.address for record in validation if record.size})
+    checks = job.run(
+        AUDIT,
+        [
+            Unit(u.label, [u.inputs, addresses], {**u.args, "validation_keys": addresses}, u.weight)
+            for u in units
+        ],
+    )
+    shared = sum(record.result["shared"] for record in checks)
+    if shared:
+        names = [name for record in checks for name in record.result["documents"]][:5]
+        raise CorruptionError(
+            f"{shared} URL or content keys occur in training and in validation (near {names})",
+            kind="split-leak",
+            fix="this is a bug in the dedup: please report it with the input's sha256",
+        )
+    return {
+        "train_keys": sum(record.result["keys"] for record in checks),
+        "validation_keys": sum(record.result["keys"] for record in validation),
+        "shared_keys": shared,
+    }
+
+
+def outcome_counts(records: Sequence[Record]) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+    """Documents and kept documents per partition, and drops per reason."""
+    counts = {name: {"documents": 0, "kept": 0} for name in PARTITIONS}
+    drops: dict[str, int] = {}
+    for record in records:
+        for partition, kept, reason, number in record.result["outcomes"]:
+            counts[partition]["documents"] += number
+            if kept:
+                counts[partition]["kept"] += number
+            else:
+                drops[reason] = drops.get(reason, 0) + number
+    return counts, dict(sorted(drops.items()))

@@ -1,0 +1,238 @@
+"""FineWeb-Edu rows out of Parquet: ranges of row groups in, checked record batches out.
+
+- Only `id dump url text` (and `date` where there is one) are read, a thousand rows at a time, so a
+  file that claims little and decodes to much stays within the memory of a batch.
+- A unit is a range of row groups. One that the statistics place outside the wanted dumps is read
+  without text and URL: its documents are ignored, but still decided on.
+- Whatever is wrong with a file is an `InputError` that names the file, the row group or row, what
+  was expected and what was found. Nothing is repaired silently.
+
+Usage: `info = inspect(file)`, then `read(info.name, info.url, [0, 1], texts=True, …)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tangobench.errors import InputError
+from tangobench.pipeline.hub import SourceFile, open_input
+
+_DUMP: Final = re.compile(r"CC-MAIN-(\d{4})-(\d{2})")
+_REQUIRED: Final = ("id", "dump", "url", "text")
+_BATCH: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """What a footer says of a row group; dumps are None where there are no statistics."""
+
+    rows: int
+    size: int
+    first_dump: int | None
+    last_dump: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """An input file that can be read: identity, schema and row groups are known."""
+
+    name: str
+    url: str
+    size: int
+    sha256: str
+    rows: int
+    has_date: bool
+    groups: tuple[RowGroup, ...]
+
+
+def dump_order(name: str) -> int | None:
+    """Year and week as one number, 202350 for CC-MAIN-2023-50; None for any other name."""
+    match = _DUMP.fullmatch(name)
+    return int(match[1] + match[2]) if match else None
+
+
+def dump_name(order: int) -> str:
+    """The dump with this order."""
+    return f"CC-MAIN-{order // 100:04d}-{order % 100:02d}"
+
+
+def inspect(file: SourceFile) -> FileInfo:
+    """Hash a file, unless the hub already did, and check that its footer can be used."""
+    with _opened(file) as handle:
+        sha256, size = file.sha256, file.size or 0
+        if sha256 is None:
+            sha256, size = _hash(handle)
+            handle.seek(0)
+        metadata, schema = _footer(file.name, handle)
+    _check_schema(file.name, schema)
+    groups = tuple(_row_group(metadata, n) for n in range(metadata.num_row_groups))
+    has_date = "date" in schema.names
+    return FileInfo(file.name, file.url, size, sha256, metadata.num_rows, has_date, groups)
+
+
+def count_rows(file: SourceFile) -> int:
+    """How many rows the footer promises."""
+    with _opened(file) as handle:
+        return int(_footer(file.name, handle)[0].num_rows)
+
+
+@contextlib.contextmanager
+def _opened(file: SourceFile) -> Iterator[Any]:
+    try:
+        with open_input(file.url) as handle:
+            yield handle
+    except OSError as error:
+        raise InputError(
+            f"{file.name} cannot be read: {error}",
+            kind="source-unreadable",
+            fix="check permissions and the connection, then run the same command again",
+            file=file.name,
+        ) from error
+
+
+def _hash(handle: Any) -> tuple[str, int]:
+    hasher, size = hashlib.sha256(), 0
+    while chunk := handle.read(1 << 22):
+        hasher.update(chunk)
+        size += len(chunk)
+    return hasher.hexdigest(), size
+
+
+def _footer(name: str, handle: Any) -> tuple[Any, pa.Schema]:
+    try:
+        opened = pq.ParquetFile(handle)
+        return opened.metadata, opened.schema_arrow
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise _corrupt(name, "its footer", error) from error
+
+
+def _corrupt(name: str, where: str, error: BaseException) -> InputError:
+    return InputError(
+        f"{name} is not a whole Parquet file: {where} cannot be read ({_short(error)})",
+        kind="parquet-corrupt",
+        fix="get the file again and compare its sha256 with the source's",
+        file=name,
+    )
+
+
+def _short(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+
+
+def _check_schema(name: str, schema: pa.Schema) -> None:
+    for column in _REQUIRED:
+        if column not in schema.names:
+            raise InputError(
+                f"{name} has no column {column!r} (it has: {', '.join(schema.names)})",
+                kind="column-missing",
+                fix="FineWeb-Edu files have text, id, dump and url; convert the file first",
+                file=name,
+                column=column,
+            )
+    for column in (*_REQUIRED, "date"):
+        kind = schema.field(column).type if column in schema.names else pa.string()
+        if not _is_text(kind) and not (column == "date" and pa.types.is_timestamp(kind)):
+            raise InputError(
+                f"{name}: column {column!r} is {kind}, expected string",
+                kind="column-type",
+                fix="convert the column to UTF-8 strings",
+                file=name,
+                column=column,
+            )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)
+    )
+
+
+def _row_group(metadata: Any, number: int) -> RowGroup:
+    group = metadata.row_group(number)
+    first = last = None
+    for index in range(group.num_columns):
+        column = group.column(index)
+        if column.path_in_schema == "dump":
+            stats = column.statistics
+            if stats is not None and stats.has_min_max and isinstance(stats.min, str):
+                first, last = dump_order(stats.min), dump_order(stats.max)
+    return RowGroup(group.num_rows, group.total_byte_size, first, last)
+
+
+def read(
+    name: str, url: str, groups: Sequence[int], *, texts: bool, has_date: bool
+) -> Iterator[pa.Table]:
+    """Rows of some row groups, every column a large string, null where a text was not asked for."""
+    columns = ["id", "dump", *(("url", "text") if texts else ()), *(("date",) if has_date else ())]
+    with open_input(url) as handle:
+        try:
+            file = pq.ParquetFile(handle, page_checksum_verification=True, pre_buffer=True)
+            batches = file.iter_batches(_BATCH, row_groups=list(groups), columns=columns)
+            for batch in batches:
+                yield _uniform(batch)
+        except (pa.ArrowException, ValueError, OSError) as error:
+            where = f"row groups {groups[0]} to {groups[-1]}"
+            raise _corrupt(name, where, error) from error
+
+
+def _uniform(batch: pa.RecordBatch) -> pa.Table:
+    arrays = {}
+    for column in ("id", "dump", "url", "text", "date"):
+        if column in batch.schema.names:
+            array = batch.column(column)
+            if pa.types.is_dictionary(array.type):
+                array = array.dictionary_decode()
+            if pa.types.is_string(array.type):
+                array = _widen(array)
+            arrays[column] = array.cast(pa.large_string())
+        else:
+            arrays[column] = pa.nulls(batch.num_rows, pa.large_string())
+    return pa.table(arrays)
+
+
+def _widen(array: pa.Array) -> pa.Array:
+    """Strings with wide offsets, not checked for UTF-8: that is done, and counted, later."""
+    return array.view(pa.binary()).cast(pa.large_binary()).view(pa.large_string())
+
+
+def dump_orders(name: str, first_row: int, dumps: pa.Array) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """The order of each row's dump."""
+    encoded = dumps.dictionary_encode() if not isinstance(dumps, pa.DictionaryArray) else dumps
+    names = encoded.dictionary.to_pylist()
+    orders = [dump_order(value) for value in names]
+    if None in orders or encoded.null_count:
+        column = dumps.to_pylist()
+        row = next(i for i, v in enumerate(column) if v is None or dump_order(v) is None)
+        raise InputError(
+            f"{name}, row {first_row + row}: dump is {column[row]!r}, expected CC-MAIN-YYYY-WW",
+            kind="dump-unknown",
+            fix="the split is by dump: drop the row or give it its dump's name",
+            file=name,
+            row=first_row + row,
+        )
+    return np.asarray(np.array(orders, np.int32)[encoded.indices.to_numpy()])
+
+
+def require_ids(name: str, first_row: int, ids: pa.Array) -> None:
+    """Refuse a row without an id: nothing could be said about it."""
+    if ids.null_count:
+        row = int(np.flatnonzero(pc.is_null(ids).to_numpy(zero_copy_only=False))[0])
+        raise InputError(
+            f"{name}, row {first_row + row}: the id is null",
+            kind="id-null",
+            fix="drop the row or give it an id",
+            file=name,
+            row=first_row + row,
+        )

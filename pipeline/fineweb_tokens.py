@@ -1,0 +1,191 @@
+"""Tokens of the kept documents, and the shards made of them.
+
+- Pass two over the text: kept training documents whose hash lies in the wave, by bucket, and
+  validation documents of at least one whole row.
+- A wave is a range of the hash order. The first is sized to hold the rows that are asked for, and
+  more follow only if it does not, so ten times the input does not cost ten times the work; rows
+  are the same for any waves and buckets.
+- A sample of the texts, chosen by content, is encoded again with tiktoken in every unit.
+
+Usage: `job.run(TOKENS, units)`, then `job.run(TRAIN, …)` as `fineweb` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from tangobench.pipeline import pack, shards
+from tangobench.pipeline.build import Output, Stage
+from tangobench.pipeline.fineweb_decisions import unit_documents
+from tangobench.pipeline.fineweb_keys import read_unit
+from tangobench.pipeline.store import Store
+from tangobench.pipeline.tokens import SAMPLE_SHARE, gpt2
+
+Array = np.ndarray[Any, np.dtype[Any]]
+BATCH_ROWS: Final = 64  # one mebibyte of tokens at 8,192 per row
+
+
+def encode_unit(args: dict[str, Any], store: Store) -> Output:
+    """The tokens of a unit's documents, by bucket, then the long validation documents."""
+    documents = unit_documents(args, store)
+    documents = documents.with_columns(
+        doc_index=pl.Series(np.arange(len(documents)) + args["first_index"])
+    )
+    wanted = _wanted(documents, args)
+    values, offsets, checked = _encode(args, wanted)
+    lengths = np.diff(offsets)
+    train = wanted["partition"].to_numpy() == "train"
+    rows, bounds = _index(wanted, lengths, np.flatnonzero(train), args)
+    long = np.flatnonzero(~train & (lengths >= args["width"]))
+    sections = [
+        rows["row"].tobytes(),
+        _gather(values, offsets, rows["member"]),
+        _gather(values, offsets, long),
+    ]
+    found = wanted[long.tolist()].select("id", "doc_index").rows()
+    result = {
+        **bounds,
+        "train_documents": len(rows),
+        "validation": [[*row, int(lengths[at])] for row, at in zip(found, long, strict=True)],
+        "validation_documents": int((~train).sum()),
+        "checked": checked,
+    }
+    return Output(b"".join(sections), result)
+
+
+def _index(
+    wanted: pl.DataFrame, lengths: Array, members: Array, args: dict[str, Any]
+) -> tuple[Array, dict[str, list[int]]]:
+    """Index rows of the training documents in stream order, and where each bucket begins."""
+    low, high = args["wave"]
+    hashes = wanted["order"].to_numpy()[members]
+    document = wanted["doc_index"].to_numpy()[members]
+    order = np.lexsort((document, hashes))
+    members, hashes = members[order], hashes[order]
+    rows = np.empty(len(members), [("row", pack.INDEX_ROW), ("member", np.int64)])
+    rows["member"] = members
+    rows["row"]["order"], rows["row"]["document"] = hashes, document[order]
+    rows["row"]["length"] = lengths[members]
+    bucket = pack.bucket_of(hashes, low, high, args["buckets"])
+    ends = np.cumsum(lengths[members])
+    starts = ends - lengths[members]
+    doc_bounds = np.searchsorted(bucket, np.arange(args["buckets"] + 1))
+    token_bounds = np.append(starts, int(lengths[members].sum()))[doc_bounds]
+    rows["row"]["start"] = starts - token_bounds[bucket]
+    return rows, {"doc_bounds": doc_bounds.tolist(), "token_bounds": token_bounds.tolist()}
+
+
+def _gather(values: Array, offsets: Array, members: Array) -> bytes:
+    bounds = offsets.tolist()
+    return b"".join([values[bounds[i] : bounds[i + 1]].tobytes() for i in members.tolist()])
+
+
+def _wanted(documents: pl.DataFrame, args: dict[str, Any]) -> pl.DataFrame:
+    """Kept documents of this wave (and of validation, in the first one), with their hash."""
+    kept = documents.filter(pl.col("kept"))
+    identity = kept.select("id", "content_high", "content_low").iter_rows()
+    order = np.array(
+        [
+            pack.order_hash(ident, high.to_bytes(8, "big") + low.to_bytes(8, "big"), args["seed"])
+            for ident, high, low in identity
+        ],
+        np.uint64,
+    )
+    low, high = args["wave"]
+    place = order >> np.uint64(32)
+    train = (kept["partition"] == "train").to_numpy()
+    chosen = train & (place >= low) & (place < high)
+    if args["with_validation"]:
+        chosen |= ~train
+    return kept.with_columns(order=pl.Series(order, dtype=pl.UInt64)).filter(pl.Series(chosen))
+
+
+def _encode(args: dict[str, Any], wanted: pl.DataFrame) -> tuple[Array, Array, int]:
+    """Ids of the wanted rows of a unit; re-encodes a sample with tiktoken on the way."""
+    rows = wanted["row"].to_numpy()
+    share = (wanted["content_low"].to_numpy() % np.uint64(SAMPLE_SHARE)) == 0
+    if len(share) and not share.any():
+        share[0] = True
+    parts: list[Array] = [np.empty(0, np.uint16)]
+    offsets: list[Array] = [np.zeros(1, np.int64)]
+    encoder, first, total = gpt2(), 0, 0
+    for batch in read_unit(args) if len(rows) else ():
+        low, high = np.searchsorted(rows, [first, first + batch.num_rows])
+        texts = batch["text"].combine_chunks().take(pa.array(rows[low:high] - first))
+        first += batch.num_rows
+        values, bounds = encoder.encode_arrow(texts)
+        for at in np.flatnonzero(share[low:high]).tolist():
+            ids = values[bounds[at] : bounds[at + 1]]
+            encoder.check(texts[at].as_py(), ids, wanted["id"][int(low) + at])
+        parts.append(values)
+        offsets.append(bounds[1:] + total)
+        total += len(values)
+    return np.concatenate(parts), np.concatenate(offsets), int(share.sum())
+
+
+def make_train_shard(args: dict[str, Any], store: Store) -> Output:
+    """Rows of a stretch of the training stream."""
+    values: list[Array] = [np.empty(0, np.uint16)]
+    spans: list[Array] = [np.empty((0, 3), np.int64)]
+    done = 0
+    for sources, skip, take in args["pieces"]:
+        bucket = _read_bucket(sources, store)
+        tokens, places = pack.stream(bucket, skip, take)
+        values.append(tokens)
+        spans.append(places + np.array([done, 0, 0]))
+        done += take
+    return _shard(pack.fold(np.concatenate(values), np.concatenate(spans), args["width"]))
+
+
+def _read_bucket(sources: Sequence[Sequence[Any]], store: Store) -> pack.Bucket:
+    """A source is (object, first index row, index rows, first token, tokens, all index rows)."""
+    size = pack.INDEX_ROW.itemsize
+    index: list[Array] = []
+    tokens: list[Array] = []
+    for address, first, count, token, length, total in sources:
+        raw = store.read_range(address, first * size, count * size)
+        index.append(np.frombuffer(raw, pack.INDEX_ROW))
+        raw = store.read_range(address, total * size + 2 * token, 2 * length)
+        tokens.append(np.frombuffer(raw, np.uint16))
+    return pack.Bucket(index, tokens)
+
+
+def make_validation_shard(args: dict[str, Any], store: Store) -> Output:
+    """One row per window; a window lies inside one document."""
+    width = args["width"]
+    tokens = np.empty((len(args["windows"]), width), np.uint16)
+    for row, (address, start, _, _) in enumerate(args["windows"]):
+        tokens[row] = np.frombuffer(store.read_range(address, start, 2 * width), np.uint16)
+    count = len(tokens)
+    return _shard(
+        pack.Rows(
+            tokens=tokens,
+            bounds=np.arange(count + 1),
+            doc_index=np.array([w[2] for w in args["windows"]], np.uint32),
+            doc_start=np.zeros(count, np.uint16),
+            doc_offset=np.array([w[3] for w in args["windows"]], np.uint32),
+        )
+    )
+
+
+def _shard(rows: pack.Rows) -> Output:
+    data, info = shards.encode(
+        {
+            "tokens": shards.fixed(rows.tokens),
+            "doc_index": shards.lists(rows.doc_index, rows.bounds),
+            "doc_start": shards.lists(rows.doc_start, rows.bounds),
+            "doc_offset": shards.lists(rows.doc_offset, rows.bounds),
+        },
+        batch_rows=BATCH_ROWS,
+    )
+    return Output(data, {"shard": info})
+
+
+TOKENS: Final = Stage("fineweb-tokens", 1, encode_unit)
+TRAIN: Final = Stage("fineweb-train", 1, make_train_shard)
+VALIDATION: Final = Stage("fineweb-validation", 1, make_validation_shard)

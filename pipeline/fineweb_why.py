@@ -1,0 +1,86 @@
+"""What became of one document: its decision, its representative and the rows that hold it.
+
+- Reads the published folder only; files are checked against the lock before they are believed.
+
+Usage: `explain(folder, lock, "<urn:uuid:…>")`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tangobench.errors import InputError
+from tangobench.pipeline.manifest import Lock
+from tangobench.pipeline.reading import map_checked, open_dataset
+
+_REASONS: Final = {
+    "unique": "no other document has its URL or its text",
+    "earliest": "it is the earliest of its component, which it stands for",
+    "reassigned": "it was moved to the partition of its component's earliest document",
+    "duplicate-url": "its normalised URL is that of the representative",
+    "duplicate-content": "its bytes are those of the representative",
+    "duplicate-url-and-content": "its URL and its bytes are those of the representative",
+    "duplicate-chain": "other documents link it to the representative, step by step",
+    "near-duplicate": "a training document is nearly the same",
+    "dump-ignored": "its dump is neither a training nor a validation dump",
+    "text-null": "it has no text",
+    "text-empty": "its text is empty",
+    "text-not-utf8": "its text is not UTF-8",
+}
+
+
+def explain(folder: Path, lock: Lock, ident: str) -> list[str]:
+    """Lines for a reader; an id that is not in the input is an error."""
+    lines: list[str] = []
+    first = 0
+    for entry in lock.data["side_files"]:
+        if entry["kind"] != "decisions":
+            continue
+        table = pq.read_table(pa.BufferReader(map_checked(folder, entry, "decisions")))
+        hits = np.flatnonzero(pc.equal(table["id"], ident).to_numpy(zero_copy_only=False))
+        for at in hits.tolist():
+            lines += _describe(table.slice(at, 1).to_pylist()[0], first + at)
+            lines += _rows_of(folder, first + at)
+        first += table.num_rows
+    if not lines:
+        raise InputError(
+            f"no document {ident!r} in the input of this dataset",
+            kind="not-found",
+            fix="ids look like <urn:uuid:…>; quote them for the shell",
+        )
+    return lines
+
+
+def _describe(decision: dict[str, Any], index: int) -> list[str]:
+    state = "kept" if decision["kept"] else "dropped"
+    lines = [
+        f"document {decision['id']} of {decision['dump']} (doc_index {index})",
+        f"  partition: {decision['partition']}; {state} at dedup",
+        f"  reason: {decision['reason']}: {_REASONS.get(decision['reason'], '')}",
+        f"  component: {decision['component']}",
+    ]
+    if decision["representative"] != decision["id"]:
+        lines.append(f"  representative: {decision['representative']}")
+    return lines
+
+
+def _rows_of(folder: Path, index: int) -> list[str]:
+    """Rows that hold a part of a document."""
+    lines: list[str] = []
+    dataset = open_dataset(folder)
+    for split in ("train", "validation"):
+        rows = dataset.rows("default", split)
+        for row in range(len(rows)):
+            if index in rows.value(row, "doc_index"):
+                lines.append(f"  in {split} row {row}")
+    if not lines:
+        lines.append(
+            "  in no row: dropped, shorter than a validation window, or beyond the rows asked for"
+        )
+    return lines
