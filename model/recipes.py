@@ -1,0 +1,225 @@
+"""Training recipes as data: the paper's 90 runs, and two families that a laptop can train.
+
+- A recipe and a seed pair decide a run completely; where and with what microbatch it is trained
+  does not belong to them.
+- Within a family and dataset, only the architecture differs between recipes.
+- `mini` and `sample` keep the paper's optimizer, schedule shape, depth and parameter matching; they
+  differ in size, steps, batch, learning rate and precision (float32: a CPU has no fast bfloat16).
+
+Usage: `run = find("dm_math-tango-4", seed_pair=(17, 101)); run.recipe.model_config()`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from tangobench.errors import UsageError
+from tangobench.model.config import (
+    ARCHS,
+    DATASETS,
+    TARGET_PARAMS,
+    WIDTH_STEP,
+    Arch,
+    ModelConfig,
+    matched,
+)
+from tangobench.pipeline.hashing import digest
+
+Family = Literal["published", "mini", "sample"]
+Precision = Literal["bf16", "fp32", "fp64"]
+
+SEED_PAIRS: Final = ((17, 101), (23, 103), (41, 107))  # (initialisation, data order), §4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    """Everything but the seeds that decides a run's final weights."""
+
+    name: str
+    family: Family
+    dataset: str
+    profile: str
+    arch: Arch
+    depth: int
+    context: int
+    steps: int
+    batch: int
+    warmup: int
+    target_params: int = TARGET_PARAMS
+    width_step: int = WIDTH_STEP
+    d_model: int = 512
+    heads: int = 16
+    lr_peak: float = 6e-4
+    lr_final: float = 6e-5
+    beta1: float = 0.9
+    beta2: float = 0.95
+    eps: float = 1e-8
+    weight_decay: float = 0.1
+    clip: float = 1.0
+    precision: Precision = "bf16"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.warmup < self.steps:
+            raise UsageError(
+                f"recipe {self.name}: warmup {self.warmup} of {self.steps} steps",
+                kind="bad-recipe",
+                fix="warm up for at least one step and fewer than all",
+            )
+
+    def model_config(self) -> ModelConfig:
+        """The model that this recipe trains, matched in nonembedding parameters."""
+        coarse = matched(
+            self.arch,
+            self.target_params,
+            d_model=self.d_model,
+            heads=self.heads,
+            depth=self.depth,
+            context=self.context,
+            vocabulary=DATASETS[self.dataset][1],
+        )
+        return coarse if self.width_step == WIDTH_STEP else _refined(coarse, self.width_step)
+
+    @property
+    def folder(self) -> str:
+        """Name of the dataset folder inside OUT."""
+        return f"{self.dataset}-{self.profile}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for checkpoints and results."""
+        return dataclasses.asdict(self)
+
+
+def _refined(coarse: ModelConfig, step: int) -> ModelConfig:
+    """The nearest count in finer steps of the width; the count is linear in the width."""
+    step = math.lcm(step, coarse.heads) if coarse.cross_gated else step
+    count = coarse.nonembedding_params
+    slope = dataclasses.replace(coarse, width=2 * coarse.width).nonembedding_params - count
+    missing = (coarse.target_params or count) - count
+    more = step * round(missing * coarse.width / slope / step)
+    return dataclasses.replace(coarse, width=coarse.width + more)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A recipe with its seeds: one trained model."""
+
+    recipe: Recipe
+    init_seed: int
+    order_seed: int
+
+    @property
+    def name(self) -> str:
+        """Unique among all runs; also its folder and the stem of its result file."""
+        return f"{self.recipe.name}-s{self.init_seed}-{self.order_seed}"
+
+    @property
+    def sha256(self) -> str:
+        """What a checkpoint must have been trained with to be continued."""
+        return digest([self.recipe.as_json(), self.init_seed, self.order_seed])
+
+
+# The paper's Experimental Design: context, steps, batch, warmup.
+_PUBLISHED: Final[dict[str, dict[str, Any]]] = {
+    "fineweb": {"context": 8192, "steps": 5722, "batch": 32, "warmup": 200},
+    "lean": {"context": 2048, "steps": 3814, "batch": 128, "warmup": 76},
+    "dm_math": {"context": 256, "steps": 84_000, "batch": 64, "warmup": 1680},
+}
+_DEPTHS: Final = {"fineweb": (4, 8), "lean": (4, 8), "dm_math": (4,)}
+
+# At d=128 the four-block models move by 24,576 parameters for 16 columns of width. In steps of 2
+# columns, 772,500 is the smallest count that all six meet within 0.1% at both contexts.
+_MINI_SIZE: Final[dict[str, Any]] = {
+    "d_model": 128,
+    "heads": 4,
+    "target_params": 772_500,
+    "width_step": 2,
+    "lr_peak": 2e-3,
+    "lr_final": 2e-4,
+    "precision": "fp32",
+}
+_MINI: Final[dict[str, dict[str, Any]]] = {
+    "dm_math": {"context": 256, "steps": 1200, "batch": 64, "warmup": 60, **_MINI_SIZE},
+    # Rows are cut to 512 tokens: the vocabulary of 50,257 makes each source token cost as much as
+    # nine of DeepMind Mathematics.
+    "lean": {"context": 512, "steps": 600, "batch": 8, "warmup": 30, **_MINI_SIZE},
+}
+_SAMPLE_SIZE: Final[dict[str, Any]] = {
+    **_MINI_SIZE,
+    "d_model": 32,
+    "heads": 2,
+    "target_params": 60_000,
+    "lr_peak": 6e-3,
+    "lr_final": 6e-4,
+}
+_SAMPLE: Final[dict[str, dict[str, Any]]] = {
+    "dm_math": {"context": 256, "steps": 40, "batch": 16, "warmup": 4, **_SAMPLE_SIZE},
+    "lean": {"context": 128, "steps": 20, "batch": 4, "warmup": 2, **_SAMPLE_SIZE},
+    "fineweb": {"context": 128, "steps": 20, "batch": 4, "warmup": 2, **_SAMPLE_SIZE},
+}
+
+
+def _recipes() -> Iterator[Recipe]:
+    for dataset, fields in _PUBLISHED.items():
+        for depth in _DEPTHS[dataset]:
+            for arch in ARCHS:
+                yield Recipe(
+                    name=f"{dataset}-{arch}-{depth}",
+                    family="published",
+                    dataset=dataset,
+                    profile="paper",
+                    arch=arch,
+                    depth=depth,
+                    **fields,
+                )
+    small: dict[Family, dict[str, dict[str, Any]]] = {"mini": _MINI, "sample": _SAMPLE}
+    for family, sizes in small.items():
+        for dataset, fields in sizes.items():
+            for arch in ARCHS:
+                yield Recipe(
+                    name=f"{family}-{dataset}-{arch}",
+                    family=family,
+                    dataset=dataset,
+                    profile=family,
+                    arch=arch,
+                    depth=4,
+                    **fields,
+                )
+
+
+RECIPES: Final[dict[str, Recipe]] = {recipe.name: recipe for recipe in _recipes()}
+
+
+def runs(family: Family | None = None, dataset: str | None = None) -> list[Run]:
+    """All runs, or those of a family or dataset, seeds varying fastest."""
+    return [
+        Run(recipe, *pair)
+        for recipe in RECIPES.values()
+        if family in (None, recipe.family) and dataset in (None, recipe.dataset)
+        for pair in SEED_PAIRS
+    ]
+
+
+def find(name: str, seed_pair: tuple[int, int] | None = None) -> Run:
+    """A run by its own name, or by its recipe's name and a seed pair (default: the first)."""
+    if name in RECIPES:
+        return Run(RECIPES[name], *(seed_pair or SEED_PAIRS[0]))
+    for run in runs():
+        if run.name == name:
+            if seed_pair not in (None, (run.init_seed, run.order_seed)):
+                raise UsageError(
+                    f"{name} already names its seeds",
+                    kind="usage",
+                    fix=f"give --recipe {run.recipe.name} with --seed-pair",
+                )
+            return run
+    near = difflib.get_close_matches(name, RECIPES, n=1)
+    raise UsageError(
+        f"no recipe {name!r}" + (f", did you mean {near[0]}?" if near else ""),
+        kind="no-such-recipe",
+        fix="`tangobench train --list` names them all",
+    )

@@ -1,0 +1,285 @@
+"""Training one run: the paper's protocol, resumable after any step.
+
+- A step's gradient is Σ NLL of its rows / its number of targets, whatever the microbatches and
+  ranks; it is clipped once, then AdamW takes one step at the schedule's rate.
+- The run folder (OUT/runs/RUN) holds metrics.jsonl and checkpoints; killed at any point, the same
+  command goes on from the last checkpoint and reaches bit-identical weights on a CPU with the same
+  number of threads.
+- A loss or gradient that is not finite stops the run before the weights change.
+
+Usage: `trained = train(find("sample-dm_math-tango"), Options(out=Path("out")))`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from tangobench.errors import InputError, ResourceError, UsageError
+from tangobench.model import build, checkpoint, memory
+from tangobench.model.ddp import World, world
+from tangobench.model.language import LanguageModel
+from tangobench.model.loader import Batch, Loader
+from tangobench.model.metrics import MetricsLog
+from tangobench.model.optim import (
+    learning_rate,
+    load_optimizer,
+    make_optimizer,
+    optimizer_tensors,
+    set_learning_rate,
+)
+from tangobench.model.provenance import provenance
+from tangobench.model.recipes import Precision, Run
+from tangobench.pipeline.files import exclusive
+from tangobench.pipeline.progress import Reporter
+from tangobench.pipeline.reading import Dataset, open_dataset
+
+CHECKPOINTS_PER_RUN: Final = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Where and how a run is trained; nothing here changes what comes out."""
+
+    out: Path
+    device: str = "cpu"
+    microbatch: int | None = None
+    """Rows at once; None chooses by free memory and halves when memory runs out."""
+    checkpoint_every: int | None = None
+    stop_at: int | None = None
+    """Stop with a checkpoint after this many steps of the run."""
+    tensorboard: bool = False
+
+
+def run_folder(out: Path, run: Run) -> Path:
+    """Where a run lives."""
+    return out / "runs" / run.name
+
+
+def train(run: Run, options: Options, reporter: Reporter | None = None) -> Path:
+    """Train a run to its end (or `stop_at`), resuming if it was begun; gives its folder."""
+    folder = run_folder(options.out, run)
+    dataset = dataset_of(run, options.out)
+    with contextlib.ExitStack() as stack:
+        peers = stack.enter_context(world(options.device))
+        if peers.leads:
+            stack.enter_context(exclusive(folder / ".lock"))
+        loader = stack.enter_context(
+            Loader(
+                dataset,
+                batch=run.recipe.batch,
+                seed=run.order_seed,
+                context=run.recipe.context,
+            )
+        )
+        trainer = Trainer(run, options, loader, peers, reporter or Reporter(quiet=True))
+        trainer.train()
+    return folder
+
+
+def dataset_of(run: Run, out: Path) -> Dataset:
+    """The dataset of a run; refused if the recipe was not made for it."""
+    recipe = run.recipe
+    if not (out / recipe.folder).is_dir():
+        raise UsageError(
+            f"run {run.name} needs the dataset {out / recipe.folder}, which is not there",
+            kind="dataset-missing",
+            fix=f"tangobench build {recipe.dataset} --profile {recipe.profile} --out {out}",
+        )
+    dataset = open_dataset(out / recipe.folder)
+    lock, config = dataset.lock, recipe.model_config()
+    found = {(lock.name, rows["vocabulary"]) for rows in lock.configs.values()}
+    if found != {(recipe.dataset, config.vocabulary)}:
+        raise UsageError(
+            f"{dataset.folder} does not fit recipe {recipe.name}: it has (name, vocabulary) "
+            f"{sorted(found)}, the recipe needs {(recipe.dataset, config.vocabulary)}",
+            kind="dataset-unfit",
+            fix=f"put a {recipe.dataset} dataset there",
+        )
+    return dataset
+
+
+class Trainer:
+    """One process of a run."""
+
+    def __init__(
+        self, run: Run, options: Options, loader: Loader, peers: World, reporter: Reporter
+    ) -> None:
+        self.run, self.options, self.loader, self.peers = run, options, loader, peers
+        self.reporter = reporter if peers.leads else Reporter(quiet=True)
+        self.folder = run_folder(options.out, run)
+        self.checkpoints = self.folder / "checkpoints"
+        recipe = run.recipe
+        dtype = torch.float64 if recipe.precision == "fp64" else torch.float32
+        self.model = build(
+            recipe.model_config(), seed=run.init_seed, device=options.device, dtype=dtype
+        )
+        self.optimizer = make_optimizer(self.model, recipe)
+        rows = -(-recipe.batch // peers.size)
+        self.microbatch = options.microbatch or memory.microbatch(self.model, rows, recipe.context)
+        default = min(1000, max(1, recipe.steps // CHECKPOINTS_PER_RUN))
+        self.checkpoint_every = options.checkpoint_every or default
+        self._resume()
+
+    def train(self) -> None:
+        """Take every step that is left."""
+        last = min(self.run.recipe.steps, self.options.stop_at or self.run.recipe.steps)
+        first = self.loader.step
+        if first >= last:
+            return
+        log = self._open_log()
+        self.reporter.start(self.run.name, last - first, last - first)
+        try:
+            for batch in self.loader:
+                row = self._step(batch)
+                if log is not None:
+                    log.write(row)
+                self.reporter.advance(1.0, label=_label(row, last))
+                done = self.loader.step
+                if done % self.checkpoint_every == 0 or done == last:
+                    self._save()
+                if done >= last:
+                    break
+        finally:
+            if log is not None:
+                log.close()
+        self.reporter.finish()
+
+    def _step(self, batch: Batch) -> dict[str, Any]:
+        began = time.monotonic()
+        recipe = self.run.recipe
+        rate = learning_rate(recipe, batch.step)
+        loss = self.peers.sum_number(self._accumulate(batch))
+        self.peers.sum_gradients(self.model)
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise self._not_finite(batch, loss, norm)
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.step()
+        seconds = time.monotonic() - began
+        return {
+            "step": batch.step,
+            "config": batch.config,
+            "loss": loss,
+            "lr": rate,
+            "gradient_norm": norm,
+            "targets": batch.targets,
+            "tokens": batch.tokens,
+            "seconds": round(seconds, 4),
+        }
+
+    def _accumulate(self, batch: Batch) -> float:
+        """The batch's gradient, with smaller microbatches if memory runs out and none was asked."""
+        while True:
+            try:
+                return accumulate(
+                    self.model,
+                    batch,
+                    microbatch=self.microbatch,
+                    precision=self.run.recipe.precision,
+                    peers=self.peers,
+                )
+            except (MemoryError, RuntimeError) as error:
+                if not memory.ran_out(error):
+                    raise
+                if self.options.microbatch is not None or self.microbatch == 1:
+                    raise self._out_of_memory(batch) from None
+            self.microbatch = max(1, self.microbatch // 2)
+            memory.release(self.options.device)
+            self.reporter.say(f"out of memory: going on with microbatch {self.microbatch}")
+
+    def _open_log(self) -> MetricsLog | None:
+        if not self.peers.leads:
+            return None
+        path = self.folder / "metrics.jsonl"
+        return MetricsLog(path, first_step=self.loader.step, tensorboard=self.options.tensorboard)
+
+    def _resume(self) -> None:
+        path = checkpoint.latest(self.checkpoints)
+        if path is None:
+            return
+        found = checkpoint.load(path)
+        checkpoint.require_run(found, self.run, path)
+        self.loader.restore(found.meta["loader"])
+        checkpoint.restore_weights(self.model, found, path)
+        load_optimizer(self.model, self.optimizer, found.group("optimizer"), found.step)
+        torch.set_rng_state(found.tensors["generator.cpu"])
+        self.reporter.say(f"{self.run.name}: going on from step {found.step}")
+
+    def _save(self) -> None:
+        if self.peers.leads:
+            loader = self.loader.state()
+            meta = checkpoint.describe(self.run, loader, provenance(self.options.device))
+            tensors = {f"model.{n}": t for n, t in self.model.state_dict().items()}
+            moments = optimizer_tensors(self.model, self.optimizer)
+            tensors |= {f"optimizer.{n}": t for n, t in moments.items()}
+            tensors["generator.cpu"] = torch.get_rng_state()
+            checkpoint.save(self.checkpoints, checkpoint.Checkpoint(meta=meta, tensors=tensors))
+        self.peers.wait()
+
+    def _not_finite(self, batch: Batch, loss: float, norm: float) -> InputError:
+        path = checkpoint.latest(self.checkpoints)
+        kept = f"the last good checkpoint is {path}" if path else "there is no checkpoint yet"
+        return InputError(
+            f"{self.run.name}: loss {loss}, gradient norm {norm} at step {batch.step}, "
+            f"{batch.config} rows {', '.join(map(str, batch.rows.tolist()))}; the weights were not "
+            f"changed and {kept}",
+            kind="loss-not-finite",
+            fix="look at these rows with `tangobench inspect`, or lower the learning rate",
+            step=batch.step,
+            config=batch.config,
+            rows=batch.rows.tolist(),
+        )
+
+    def _out_of_memory(self, batch: Batch) -> ResourceError:
+        smaller = self.microbatch // 2
+        fix = f"try --microbatch {smaller}" if smaller else "one row does not fit: use a larger GPU"
+        return ResourceError(
+            f"{self.run.name}: out of memory at step {batch.step} with microbatch "
+            f"{self.microbatch} ({batch.tokens_BT.shape[1]:,} positions per row); nothing is lost",
+            kind="out-of-memory",
+            fix=fix,
+            microbatch=self.microbatch,
+        )
+
+
+def accumulate(
+    model: LanguageModel,
+    batch: Batch,
+    *,
+    microbatch: int,
+    precision: Precision,
+    peers: World,
+) -> float:
+    """Leave this rank's part of the batch's gradient in `.grad`; gives its part of the mean NLL."""
+    model.zero_grad(set_to_none=True)
+    targets = batch.targets
+    device = next(model.parameters()).device
+    total = 0.0
+    for part in batch.microbatches(microbatch, rank=peers.rank, world=peers.size):
+        tokens = torch.from_numpy(part.tokens_BT).to(device)
+        marks = torch.from_numpy(part.targets_BT).to(device)
+        with autocast(device.type, precision):
+            nll, _ = model.loss(tokens, marks)
+        (nll / targets).backward()
+        total += float(nll.detach()) / targets
+    return total
+
+
+@contextlib.contextmanager
+def autocast(device: str, precision: Precision) -> Iterator[None]:
+    """Compute in bfloat16 where the recipe says so; weights stay as they are."""
+    with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+        yield
+
+
+def _label(row: dict[str, Any], last: int) -> str:
+    rate = row["tokens"] / max(row["seconds"], 1e-9)
+    return f"step {row['step'] + 1:,}/{last:,} · loss {row['loss']:.3f} · {rate:,.0f} tokens/s"

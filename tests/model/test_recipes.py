@@ -1,0 +1,83 @@
+"""Recipes: the published ones are the paper's, and all of a family differ in architecture only."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tangobench.errors import UsageError
+from tangobench.model.config import ARCHS, published
+from tangobench.model.recipes import RECIPES, SEED_PAIRS, Run, find, runs
+
+PUBLISHED = runs("published")
+
+
+def test_there_are_ninety_published_runs():
+    assert len(PUBLISHED) == 90
+    assert len({run.name for run in PUBLISHED}) == 90
+    assert len({run.sha256 for run in runs()}) == len(runs())
+
+
+@pytest.mark.parametrize(
+    ("dataset", "positions"),
+    [("fineweb", 1_499_987_968), ("lean", 999_817_216)],
+    ids=["fineweb", "lean"],
+)
+def test_budgets_are_the_papers(dataset, positions):
+    for recipe in {run.recipe.name: run.recipe for run in runs("published", dataset)}.values():
+        assert recipe.steps * recipe.batch * recipe.context == positions
+
+
+def test_math_budget_is_one_epoch_of_168_combinations():
+    recipe = RECIPES["dm_math-tango-4"]
+    assert recipe.steps * recipe.batch == 5_376_000 == 168 * 32_000
+
+
+@pytest.mark.parametrize("run", PUBLISHED[::3], ids=lambda run: run.recipe.name)
+def test_published_recipes_train_the_published_models(run):
+    recipe = run.recipe
+    assert recipe.model_config() == published(recipe.arch, recipe.dataset, recipe.depth)
+    assert (recipe.beta1, recipe.beta2, recipe.eps) == (0.9, 0.95, 1e-8)
+    assert (recipe.lr_peak, recipe.lr_final) == (6e-4, 6e-5)
+    assert (recipe.weight_decay, recipe.clip, recipe.precision) == (0.1, 1.0, "bf16")
+    assert recipe.warmup == {"fineweb": 200, "lean": 76, "dm_math": 1680}[recipe.dataset]
+
+
+def test_seed_pairs_are_the_papers():
+    assert SEED_PAIRS == ((17, 101), (23, 103), (41, 107))
+
+
+def test_recipes_of_a_group_differ_in_architecture_only():
+    groups: dict = {}
+    for recipe in RECIPES.values():
+        rest = {**recipe.as_json(), "name": None, "arch": None}
+        groups.setdefault((recipe.family, recipe.dataset, recipe.depth), []).append((recipe, rest))
+    for members in groups.values():
+        assert [recipe.arch for recipe, _ in members] == list(ARCHS)
+        assert all(rest == members[0][1] for _, rest in members)
+
+
+@pytest.mark.parametrize("dataset", ["dm_math", "lean"])
+def test_mini_models_match_within_a_thousandth(dataset):
+    for run in runs("mini", dataset):
+        assert abs(run.recipe.model_config().deviation) < 1e-3, run.name
+
+
+def test_find_by_recipe_run_and_seeds():
+    assert find("mini-lean-gau").order_seed == 101
+    assert find("mini-lean-gau", (5, 6)).name == "mini-lean-gau-s5-6"
+    assert find("mini-lean-gau-s23-103") == Run(RECIPES["mini-lean-gau"], 23, 103)
+
+
+def test_an_unknown_recipe_names_the_nearest():
+    with pytest.raises(UsageError, match="did you mean mini-lean-gau"):
+        find("mini-lean-gao")
+    with pytest.raises(UsageError, match="already names its seeds"):
+        find("mini-lean-gau-s23-103", (17, 101))
+
+
+@pytest.mark.parametrize("warmup", [0, 5722])
+def test_a_warmup_outside_the_run_is_refused(warmup):
+    with pytest.raises(UsageError, match="warmup"):
+        dataclasses.replace(RECIPES["fineweb-tango-4"], warmup=warmup)
