@@ -14,8 +14,10 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
+import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -113,12 +115,29 @@ class ProcessRunner:
             self._pool = None
 
 
+class _Pool(ProcessPoolExecutor):
+    """Workers that do not run the caller's main script again.
+
+    Units are functions of importable modules, so workers need no main module; without this a
+    script that lacks an `if __name__ == "__main__"` guard, or one read from standard input, would
+    fail in every worker.
+    """
+
+    def _spawn_process(self) -> None:
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        try:
+            super()._spawn_process()  # type: ignore[misc]
+        finally:
+            sys.modules["__main__"] = main
+
+
 def start_pool(workers: int, start_method: StartMethod = "forkserver") -> ProcessPoolExecutor:
     """Worker processes that ignore Ctrl-C and end with the process that started them."""
     context = multiprocessing.get_context(start_method)
     if start_method == "forkserver":
         multiprocessing.set_forkserver_preload(["tangobench.pipeline.build"])
-    return ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker)
+    return _Pool(workers, mp_context=context, initializer=_prepare_worker)
 
 
 def stop_pool(pool: ProcessPoolExecutor) -> None:
