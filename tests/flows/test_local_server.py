@@ -1,0 +1,247 @@
+"""`make deploy` to `make undeploy`, with real server, worker, browserless `prefect` commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+HERE = Path(__file__).parent
+PROJECT = HERE.parent.parent
+FLOW = """
+import sys
+
+sys.path.insert(0, {here!r})
+import toy_run
+
+from tangobench.flows.lean_flow import build_lean
+"""
+
+pytestmark = [pytest.mark.prefect, pytest.mark.xdist_group("prefect"), pytest.mark.timeout(600)]
+
+
+class Project:
+    """A project folder of its own whose `build-lean` builds the toy."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "flows").mkdir(parents=True)
+        shutil.copy(PROJECT / "pyproject.toml", folder)
+        text = (PROJECT / "prefect.yaml").read_text()
+        # The other three flows are the same code over other data; one keeps the test short.
+        kept = [
+            p
+            for p in re.split(r"(?m)^(?=  - name: )", text)
+            if ("- name: build" not in p and "- name: verify" not in p) or "build-lean" in p
+        ]
+        (folder / "prefect.yaml").write_text("".join(kept))
+        (folder / "flows" / "lean_flow.py").write_text(FLOW.format(here=str(HERE)))
+        names = [name for name in os.environ if name.startswith("PREFECT_")]
+        self.environment = {k: v for k, v in os.environ.items() if k not in names}
+        self.environment["HOME"] = str(folder / "user")
+        self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+    def run(self, *words: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            words,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+
+    def server(self, action: str) -> subprocess.CompletedProcess:
+        port = "14321"  # away from Prefect's own, where a user's server may listen
+        return self.run(
+            sys.executable, "-m", "tangobench.flows.local_server", action, "--port", port
+        )
+
+    def deployment_run(self, *words: str, **faults: object) -> subprocess.CompletedProcess:
+        env = json.dumps({"TOY_FAULTS": json.dumps(faults)})
+        return self.run("prefect", "deployment", "run", *words, "--job-variable", f"env={env}")
+
+    @property
+    def state(self) -> dict:
+        return json.loads((self.folder / ".state" / "prefect" / "state.json").read_text())
+
+    def processes(self) -> list[psutil.Process]:
+        found = []
+        for part in ("server", "worker"):
+            process = psutil.Process(self.state[part]["pid"])
+            found += [process, *process.children(recursive=True)]
+        return found
+
+    def flow_run(self, output: str) -> dict:
+        ident = re.search(r"UUID: (\S+)", output)[1]
+        import urllib.request
+
+        with urllib.request.urlopen(f"{self.state['url']}/flow_runs/{ident}") as reply:
+            return json.load(reply)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    project = Project(tmp_path_factory.mktemp("project"))
+    started = project.server("up")
+    try:
+        assert started.returncode == 0, started.stdout + started.stderr
+        yield project
+    finally:
+        project.server("down")
+
+
+def wait_for(condition, seconds=60.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.1)
+
+
+def lines(path: Path) -> int:
+    return len(path.read_text().split()) if path.exists() else 0
+
+
+def listening(processes) -> list[str]:
+    return [
+        connection.laddr.ip
+        for process in processes
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+
+
+def test_the_users_words_start_a_run_that_ends_with_the_library_root(project, toy, tmp_path):
+    from tangobench.pipeline import api
+
+    expected = api.build("lean", out=str(tmp_path / "library")).lock.root
+    addresses = listening(project.processes())
+    assert addresses and set(addresses) == {"127.0.0.1"}
+    done = project.deployment_run("build-lean", "--watch")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert expected in done.stdout.replace("\n", "")
+    assert "draw: 12 units" in done.stdout
+    assert (project.folder / "out" / "lean-sample" / "manifest.lock.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "faults", "said"),
+    [
+        pytest.param(
+            ["build-lean", "-p", "profile=huge"], {}, "'huge' is not one of", id="bad value"
+        ),
+        pytest.param(["build-lean", "-p", "size=3"], {}, "'size'", id="unknown parameter"),
+        pytest.param(["nobody"], {}, "not found", id="unknown name"),
+        pytest.param(
+            ["build-lean/build-lean", "-p", "out=bad", "--watch"],
+            {"bad": 7},
+            "number 7 is odd",
+            id="failing run",
+        ),
+    ],
+)
+def test_exit_codes_and_messages(project, words, faults, said):
+    done = project.deployment_run(*words, **faults)
+    assert done.returncode == 1
+    assert said in " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.slow
+def test_a_cancelled_run_leaves_no_process_and_resumes(project):
+    log = project.folder / "cancel.log"
+    begun = project.deployment_run("build-lean", "-p", "out=cancelled", seconds=1, log=str(log))
+    assert begun.returncode == 0
+    wait_for(lambda: lines(log) >= 4)
+    worker = psutil.Process(project.state["worker"]["pid"])
+    children = worker.children(recursive=True)
+    ident = project.flow_run(begun.stdout)["id"]
+    assert project.run("prefect", "flow-run", "cancel", ident).returncode == 0
+    _, left = psutil.wait_procs(children, timeout=30)
+    assert not left
+    wait_for(lambda: project.flow_run(begun.stdout)["state_type"] == "CANCELLED")
+    again = project.deployment_run("build-lean", "-p", "out=cancelled", "--watch")
+    assert again.returncode == 0
+    assert "kept from before" in again.stdout
+
+
+@pytest.mark.slow
+def test_a_killed_worker_ends_its_run_and_deploy_brings_it_back(project):
+    log = project.folder / "killed.log"
+    begun = project.deployment_run("build-lean", "-p", "out=killed", seconds=1, log=str(log))
+    wait_for(lambda: lines(log) >= 4)
+    worker = psutil.Process(project.state["worker"]["pid"])
+    children = worker.children(recursive=True)
+    assert len(children) > 2
+    worker.kill()
+    _, left = psutil.wait_procs(children, timeout=30)
+    assert not left
+    assert project.flow_run(begun.stdout)["state_type"] == "CRASHED"
+    assert project.server("up").returncode == 0
+    again = project.deployment_run("build-lean", "-p", "out=killed", "--watch")
+    assert again.returncode == 0
+    assert "kept from before" in again.stdout
+
+
+@pytest.mark.slow
+def test_a_killed_flow_process_is_a_crashed_run(project):
+    log = project.folder / "flow.log"
+    begun = project.deployment_run("build-lean", "-p", "out=flow", seconds=1, log=str(log))
+    wait_for(lambda: lines(log) >= 4)
+    (flow,) = psutil.Process(project.state["worker"]["pid"]).children()
+    children = flow.children(recursive=True)
+    flow.kill()
+    _, left = psutil.wait_procs(children, timeout=10)
+    assert not left
+    wait_for(lambda: project.flow_run(begun.stdout)["state_type"] == "CRASHED", 20)
+
+
+@pytest.mark.slow
+def test_the_shell_lines_work_in_another_folder(project, tmp_path):
+    exports = project.server("env").stdout
+    script = f"{exports}\ncd {tmp_path}\nprefect deployment run build-lean"
+    done = subprocess.run(
+        ["/bin/sh", "-c", script],
+        env={"PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_undeploy_in_the_middle_of_a_run_leaves_nothing(project):
+    log = project.folder / "undeploy.log"
+    project.deployment_run("build-lean", "-p", "out=undeploy", seconds=1, log=str(log))
+    wait_for(lambda: lines(log) >= 2)
+    processes = project.processes()
+    assert (project.folder / "prefect.toml").exists()
+    done = project.server("down")
+    assert (done.returncode, done.stdout) == (0, "stopped\n")
+    assert not [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    assert not (project.folder / "prefect.toml").exists()
+    assert project.server("down").stdout == "nothing was running\n"
+    assert project.run("prefect", "deployment", "run", "build-lean").returncode == 1
+
+
+def test_a_folder_without_prefect_yaml_is_refused(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "tangobench.flows.local_server", "up"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2 and "prefect.yaml" in done.stderr
+    assert not (tmp_path / ".state").exists()
