@@ -1,0 +1,156 @@
+"""Where a commit comes from: a clone, a bare repository, a bundle or a URL.
+
+- A full commit id is required, and found or refused: a branch or a short id can move.
+- A URL is fetched shallow at exactly that commit, trees first and then only the wanted blobs, in
+  batches, into a cache: a broken download goes on where it stopped.
+- A bundle is unpacked into the cache once. A local repository is read where it is.
+
+Usage: `git_dir = open_repository("https://github.com/…/mathlib4", commit, root="Mathlib/")`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from tangobench.errors import InputError, UsageError
+from tangobench.pipeline.lean_git import entries, environment, git_output, refusal, run_git
+
+_FULL_ID: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://|[^/]+@[^/]+:")
+_BUNDLE: Final = b"# v"  # "# v2 git bundle"
+_BATCH: Final = 1000  # blobs per request: a Mathlib file is 16 kB, so about 16 MB
+
+
+def cache_folder() -> Path:
+    """Where fetched repositories are kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "tangobench" / "git"
+
+
+def open_repository(source: str, commit: str, suffix: str = ".lean", root: str = "") -> Path:
+    """The git directory that holds the commit: a clone, a bare repository, a bundle or a URL."""
+    if not _FULL_ID.fullmatch(commit):
+        raise UsageError(
+            f"commit {commit!r} is not a full commit id",
+            kind="commit-id",
+            fix="give all 40 hexadecimal digits: a branch or a short id can move",
+        )
+    if _URL.match(source):
+        return _fetch(source, commit, suffix, root)
+    path = Path(source)
+    if path.is_file():
+        return _unbundle(path, commit)
+    git_dir = _git_directory(path)
+    if git_dir is None:
+        raise InputError(
+            f"{source} is not a git repository",
+            kind="not-a-repository",
+            fix="give a clone, a bare repository, a bundle or a git URL with --source",
+            path=source,
+        )
+    _require_commit(git_dir, commit, source)
+    return git_dir
+
+
+def _require_commit(git_dir: Path, commit: str, source: str) -> None:
+    found = run_git(git_dir, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    if found.stdout.decode().strip() == commit:
+        return
+    shallow = (git_dir / "shallow").exists()
+    raise InputError(
+        f"{source} does not hold commit {commit}" + (" (it is a shallow clone)" if shallow else ""),
+        kind="commit-missing",
+        fix=f"git -C {source} fetch --depth 1 origin {commit}",
+        commit=commit,
+        shallow=shallow,
+    )
+
+
+def _git_directory(path: Path) -> Path | None:
+    """The git directory of a clone or bare repository, found without asking git."""
+    inner = path / ".git"
+    if inner.is_file():  # a work tree or submodule: "gitdir: PATH"
+        target = inner.read_text(encoding="utf-8", errors="replace").partition("gitdir:")[2]
+        inner = (path / target.strip()).resolve()
+    for candidate in (inner, path):
+        if (candidate / "HEAD").exists() and (
+            (candidate / "objects").is_dir() or (candidate / "commondir").exists()
+        ):
+            return candidate.absolute()
+    return None
+
+
+def _cached(name: str) -> Path:
+    """An empty or already filled bare repository in the cache."""
+    git_dir = cache_folder() / hashlib.sha256(name.encode()).hexdigest()[:24]
+    if _git_directory(git_dir) is None:
+        git_dir.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(
+            ["git", "init", "--quiet", "--bare", str(git_dir)],
+            check=True,
+            env=environment(),
+            capture_output=True,
+        )
+    return git_dir
+
+
+def _unbundle(path: Path, commit: str) -> Path:
+    with path.open("rb") as file:
+        is_bundle = file.read(len(_BUNDLE)) == _BUNDLE
+    if not is_bundle:
+        raise InputError(
+            f"{path} is a file but not a git bundle",
+            kind="not-a-repository",
+            fix="make one with: git bundle create FILE --all",
+        )
+    git_dir = _cached(f"bundle {path.resolve()} {path.stat().st_size} {path.stat().st_mtime_ns}")
+    if not _holds(git_dir, commit):
+        _fetched(git_dir, str(path.resolve()), ["+refs/*:refs/bundle/*"], commit)
+    _require_commit(git_dir, commit, str(path))
+    return git_dir
+
+
+def _fetch(url: str, commit: str, suffix: str, root: str) -> Path:
+    git_dir = _cached(f"url {url}")
+    if not _holds(git_dir, commit):
+        _fetched(git_dir, url, ["--depth=1", "--filter=blob:none", commit], commit)
+    _require_commit(git_dir, commit, url)
+    listed = entries(git_dir, commit, root, sizes=False)
+    wanted = {blob for mode, blob, _, raw in listed if refusal(mode, raw, suffix) is None}
+    # Asking for one of them would make git download it; listing what is there does not.
+    there = git_output(git_dir, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
+    missing = sorted(set(wanted) - set(there.decode().split()))
+    for start in range(0, len(missing), _BATCH):
+        blobs = missing[start : start + _BATCH]
+        _fetched(git_dir, url, ["--depth=1", "--filter=blob:none", *blobs], commit)
+    return git_dir
+
+
+def _fetched(git_dir: Path, url: str, what: Sequence[str], commit: str) -> None:
+    # A promisor remote lets git accept a pack without the blobs.
+    promise = ["-c", "remote.here.promisor=true", "-c", f"remote.here.url={url}"]
+    options = ["--quiet", "--no-tags", "--no-write-fetch-head"]
+    split = sum(word.startswith("-") for word in what)
+    command = [*promise, "fetch", *options, *what[:split], "here", *what[split:]]
+    done = run_git(git_dir, *command)
+    if done.returncode != 0:
+        detail = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise InputError(
+            f"cannot fetch {commit} from {_without_password(url)}: {' '.join(detail)}",
+            kind="fetch-failed",
+            fix="check the address, the commit and the network; run again to go on",
+        )
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"(?<=://)[^/@]*@", "", url)
+
+
+def _holds(git_dir: Path, commit: str) -> bool:
+    return run_git(git_dir, "cat-file", "-e", f"{commit}^{{tree}}").returncode == 0

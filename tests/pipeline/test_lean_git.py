@@ -1,0 +1,267 @@
+"""Reading one commit from every kind of repository, and refusing the rest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tangobench.errors import CorruptionError, InputError, UsageError
+from tangobench.pipeline.lean_fetch import open_repository
+from tangobench.pipeline.lean_git import File, list_files, object_id, read_files
+
+FILES = {"Lib/A.lean": b"theorem a : P := h\n", "Lib/B/C.lean": "-- ∀\n".encode(), "README": b"x"}
+DATED = {
+    "GIT_AUTHOR_NAME": "a",
+    "GIT_AUTHOR_EMAIL": "a@example.org",
+    "GIT_COMMITTER_NAME": "a",
+    "GIT_COMMITTER_EMAIL": "a@example.org",
+    "GIT_AUTHOR_DATE": "1700000000 +0000",
+    "GIT_COMMITTER_DATE": "1700000000 +0000",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+}
+
+
+def git(folder: Path, *words: str, stdin: bytes = b"") -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *words],
+        input=stdin,
+        check=True,
+        capture_output=True,
+        env={**os.environ, **DATED},
+    )
+    return done.stdout.decode().strip()
+
+
+def commit_entries(folder: Path, entries: list[tuple[str, str, bytes, bytes]]) -> str:
+    """A commit whose tree has exactly these (mode, type, path, content) entries."""
+    lines = b""
+    for mode, kind, path, content in entries:
+        blob = (
+            "0" * 39 + "1"
+            if kind == "commit"
+            else git(folder, "hash-object", "-w", "--stdin", stdin=content)
+        )
+        lines += f"{mode} {kind} {blob}\t".encode() + path + b"\0"
+    tree = git(folder, "mktree", "-z", "--missing", stdin=lines)
+    return git(folder, "commit-tree", tree, "-m", "x")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    git(folder, "init", "--quiet", "-b", "main")
+    for name, data in FILES.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(data)
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "-m", "first")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def contents(git_dir: Path, commit: str, root: str = "Lib/") -> dict[str, bytes]:
+    listing = list_files(git_dir, commit, root)
+    paths = [file.path for file in listing.files]
+    return dict(zip(paths, read_files(git_dir, listing.files), strict=True))
+
+
+WANTED = {name: data for name, data in FILES.items() if name.endswith(".lean")}
+
+
+def _as_clone(clone: Path, tmp_path: Path) -> str:
+    return str(clone)
+
+
+def _as_git_directory(clone: Path, tmp_path: Path) -> str:
+    return str(clone / ".git")
+
+
+def _as_bare(clone: Path, tmp_path: Path) -> str:
+    git(tmp_path, "clone", "--quiet", "--bare", str(clone), "bare.git")
+    return str(tmp_path / "bare.git")
+
+
+def _as_bare_without_config(clone: Path, tmp_path: Path) -> str:
+    bare = Path(_as_bare(clone, tmp_path))
+    (bare / "config").unlink()
+    return str(bare)
+
+
+def _as_linked_worktree(clone: Path, tmp_path: Path) -> str:
+    git(clone, "worktree", "add", "--quiet", "--detach", str(tmp_path / "linked"))
+    return str(tmp_path / "linked")
+
+
+def _as_bundle(clone: Path, tmp_path: Path) -> str:
+    git(clone, "bundle", "create", str(tmp_path / "all.bundle"), "--all")
+    return str(tmp_path / "all.bundle")
+
+
+def _as_url(clone: Path, tmp_path: Path) -> str:
+    git(clone, "config", "uploadpack.allowFilter", "true")
+    git(clone, "config", "uploadpack.allowAnySHA1InWant", "true")
+    return clone.as_uri()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        _as_clone,
+        _as_git_directory,
+        _as_bare,
+        _as_bare_without_config,
+        _as_linked_worktree,
+        _as_bundle,
+        _as_url,
+    ],
+    ids=lambda form: form.__name__[4:],
+)
+def test_every_form_of_source_reads_the_same(form, clone: Path, tmp_path: Path) -> None:
+    commit = git(clone, "rev-parse", "HEAD")
+    source = form(clone, tmp_path)
+    assert contents(open_repository(source, commit), commit) == WANTED
+
+
+def test_git_variables_of_the_caller_have_no_effect(
+    clone: Path, tmp_path: Path, monkeypatch
+) -> None:
+    commit = git(clone, "rev-parse", "HEAD")
+    for name in ("GIT_DIR", "GIT_OBJECT_DIRECTORY", "GIT_WORK_TREE"):
+        monkeypatch.setenv(name, str(tmp_path))
+    assert contents(open_repository(str(clone), commit), commit) == WANTED
+
+
+def test_replacement_refs_have_no_effect(clone: Path) -> None:
+    commit = git(clone, "rev-parse", "HEAD")
+    other = commit_entries(clone, [("100644", "blob", b"X.lean", b"other")])
+    git(clone, "replace", commit, other)
+    assert contents(open_repository(str(clone), commit), commit) == WANTED
+
+
+def test_the_work_tree_is_never_read(clone: Path) -> None:
+    commit = git(clone, "rev-parse", "HEAD")
+    (clone / "Lib/A.lean").write_bytes(b"changed")
+    assert contents(open_repository(str(clone), commit), commit) == WANTED
+
+
+def test_a_url_fetches_only_wanted_blobs_and_goes_on(clone: Path, tmp_path: Path) -> None:
+    commit = git(clone, "rev-parse", "HEAD")
+    url = _as_url(clone, tmp_path)
+    git_dir = open_repository(url, commit, root="Lib/")
+    readme = git(clone, "rev-parse", "HEAD:README")
+    there = git(git_dir, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
+    assert readme not in there
+    packs = sorted(
+        (git_dir / "objects" / "pack").glob("*.pack"), key=lambda p: p.stat().st_mtime_ns
+    )
+    for part in packs[-1].parent.glob(f"{packs[-1].stem}.*"):  # lose what was fetched last
+        part.unlink()
+    assert contents(open_repository(url, commit, root="Lib/"), commit) == WANTED
+
+
+def test_a_finished_fetch_needs_no_network(clone: Path, tmp_path: Path) -> None:
+    commit = git(clone, "rev-parse", "HEAD")
+    url = _as_url(clone, tmp_path)
+    open_repository(url, commit)
+    clone.rename(tmp_path / "gone")
+    assert contents(open_repository(url, commit), commit) == WANTED
+
+
+def test_rejections_are_counted(clone: Path) -> None:
+    commit = commit_entries(
+        clone,
+        [
+            ("100644", "blob", b"Good.lean", b"ok"),
+            ("100755", "blob", b"Run.lean", b"ok"),
+            ("120000", "blob", b"Link.lean", b"Good.lean"),
+            ("160000", "commit", b"Sub.lean", b""),
+            ("100644", "blob", b"\xff\xfe.lean", b"x"),
+            ("100644", "blob", b"new\nline.lean", b"x"),
+            ("100644", "blob", b"Big.lean", b"x" * 100),
+            ("100644", "blob", b"other.txt", b"x"),
+        ],
+    )
+    listing = list_files(clone / ".git", commit, "", max_bytes=99)
+    assert [file.path for file in listing.files] == ["Good.lean", "Run.lean"]
+    assert listing.rejected == {
+        "path-characters": 1,
+        "path-not-utf8": 1,
+        "submodule": 1,
+        "symlink": 1,
+        "too-large": 1,
+    }
+
+
+@pytest.mark.parametrize("commit", ["main", "HEAD", "abc123", "A" * 40, "", "f" * 41])
+def test_only_full_ids(commit: str, clone: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_repository(str(clone), commit)
+    assert caught.value.kind == "commit-id"
+
+
+def test_missing_commit(clone: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        open_repository(str(clone), "0" * 40)
+    assert (caught.value.kind, caught.value.details["shallow"]) == ("commit-missing", False)
+
+
+def test_a_tree_is_no_commit(clone: Path) -> None:
+    with pytest.raises(InputError, match="does not hold commit"):
+        open_repository(str(clone), git(clone, "rev-parse", "HEAD^{tree}"))
+
+
+def test_shallow_clone_without_the_commit(clone: Path, tmp_path: Path) -> None:
+    first = git(clone, "rev-parse", "HEAD")
+    git(clone, "commit", "--quiet", "--allow-empty", "-m", "second")
+    git(tmp_path, "clone", "--quiet", "--depth", "1", clone.as_uri(), "shallow")
+    with pytest.raises(InputError, match="shallow clone") as caught:
+        open_repository(str(tmp_path / "shallow"), first)
+    assert "fetch --depth 1 origin" in caught.value.fix
+
+
+@pytest.mark.parametrize("what", ["missing", "folder", "file"])
+def test_not_a_repository(what: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    if what == "folder":
+        path.mkdir()
+    elif what == "file":
+        path.write_bytes(b"text")
+    with pytest.raises(InputError) as caught:
+        open_repository(str(path), "0" * 40)
+    assert caught.value.kind == "not-a-repository"
+
+
+def test_unreachable_url_keeps_passwords_out_of_the_message(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        open_repository(f"file://user:secret@{tmp_path}/none", "0" * 40)
+    assert caught.value.kind == "fetch-failed"
+    assert "secret" not in caught.value.message
+
+
+def test_no_lean_files(clone: Path) -> None:
+    commit = git(clone, "rev-parse", "HEAD")
+    with pytest.raises(InputError) as caught:
+        list_files(clone / ".git", commit, "Elsewhere/")
+    assert caught.value.kind == "no-lean-files"
+
+
+def test_damaged_blob(clone: Path) -> None:
+    commit = git(clone, "rev-parse", "HEAD")
+    listing = list_files(clone / ".git", commit, "Lib/")
+    wrong = File("Lib/A.lean", listing.files[1].blob[::-1], 3)
+    with pytest.raises(CorruptionError) as caught:
+        list(read_files(clone / ".git", [wrong]))
+    assert caught.value.kind == "blob-damaged"
+
+
+def test_object_ids_are_gits(clone: Path) -> None:
+    blob = git(clone, "rev-parse", "HEAD:README")
+    assert object_id(b"blob", FILES["README"], blob) == blob
