@@ -4,7 +4,8 @@
 seeds, object addresses and sympy's caches. This module imports a *private* copy of the package
 and replaces names inside that copy only.
 
-- The installed package, numpy, sympy and the three global random generators stay as they are.
+- The installed package, numpy, sympy and Python's and numpy's global generators stay as they are
+  (sympy's algorithms may draw from sympy's own generator; nothing here reads it).
 - Each copy owns its generators (`random`, `numpy.random`, sympy's); `Generator.seed` sets all.
 - After `seed(s)`, a draw is a function of (combination, s) alone: not of PYTHONHASHSEED, of
   earlier draws, of sympy's caches or of the process.

@@ -1,0 +1,166 @@
+"""The math generator side by side with upstream: speed and identity in one run.
+
+- Upstream is the package as installed plus only what makes it run and repeatable
+  (`dm_compat.load()`); ours adds the exact speed-ups (`dm_fast.load()`).
+- Both draw the same addresses, combination by combination, in one process; question, answer,
+  rejections and the state of the generators afterwards must be equal, else the run fails.
+- Process time is compared, so that other load on the machine cancels out. Scaling compares the wall
+  time of one and of two workers on the same units, and needs an otherwise idle machine.
+
+Usage: `python bench/dm_math.py --per-combination 20`; results in bench/results/dm_math.json
+"""
+
+import argparse
+import hashlib
+import json
+import platform
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tangobench.pipeline import dm_compat, dm_fast
+from tangobench.pipeline.build import Job, Unit
+from tangobench.pipeline.dm_draw import NAMES, Draw, Split, draw
+from tangobench.pipeline.dm_math import generator_identity
+from tangobench.pipeline.dm_stages import DRAW
+from tangobench.pipeline.pool import ProcessRunner
+from tangobench.pipeline.store import open_store
+
+RESULTS = Path(__file__).parent / "results" / "dm_math.json"
+
+
+def main() -> int:
+    options = arguments()
+    report = compare(options.seed, options.split, options.start, options.per_combination)
+    print_table(report)
+    if options.scaling:
+        report["two_workers_over_one"] = scaling(options.scaling)
+        print(f"two workers are {report['two_workers_over_one']:.2f} times one")
+    if options.write:
+        RESULTS.parent.mkdir(exist_ok=True)
+        RESULTS.write_text(json.dumps(report, indent=1, sort_keys=True) + "\n")
+    for difference in report["differences"]:
+        print(f"DIFFERENT: {difference}", file=sys.stderr)
+    return 1 if report["differences"] else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="ours against upstream, same seeds")
+    parser.add_argument("--per-combination", type=int, default=20)
+    parser.add_argument("--start", type=int, default=0, help="first index")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--split", choices=("train", "validation"), default="train")
+    parser.add_argument(
+        "--scaling", type=int, default=150, metavar="N", help="rows per combination; 0: leave out"
+    )
+    parser.add_argument("--no-write", dest="write", action="store_false")
+    return parser.parse_args()
+
+
+def compare(seed: int, split: Split, start: int, count: int) -> dict[str, Any]:
+    upstream, ours = dm_compat.load(), dm_fast.load()
+    seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    differences: list[str] = []
+    calls = 0
+    for combination, name in enumerate(NAMES):
+        blocks = [
+            drawn(generator, seed, split, combination, range(start, start + count))
+            for generator in (upstream, ours)
+        ]
+        for index, theirs, mine in zip(range(start, start + count), *blocks, strict=True):
+            calls += theirs.example.attempts
+            if (theirs.example, theirs.state) != (mine.example, mine.state):
+                differences.append(f"{split} {name} {index}: {theirs.example} {mine.example}")
+            seconds[name.split("/")[0]][0] += theirs.seconds
+            seconds[name.split("/")[0]][1] += mine.seconds
+    totals = [sum(pair[side] for pair in seconds.values()) for side in (0, 1)]
+    rows = count * len(NAMES)
+    return {
+        "seed": seed,
+        "split": split,
+        "start": start,
+        "per_combination": count,
+        "rows_compared": rows,
+        "draws_compared": calls,
+        "differences": differences,
+        "python": platform.python_version(),
+        "generator": generator_identity(),
+        "upstream_rows_per_second": rows / totals[0],
+        "rows_per_second": rows / totals[1],
+        "times_upstream": totals[0] / totals[1],
+        "times_upstream_by_module": {name: a / b for name, (a, b) in seconds.items()},
+        "milliseconds_by_module": {
+            name: [1e3 * a / (3 * count), 1e3 * b / (3 * count)] for name, (a, b) in seconds.items()
+        },
+    }
+
+
+class Timed(NamedTuple):
+    example: Draw
+    state: str
+    seconds: float
+
+
+def drawn(
+    generator: dm_compat.Generator, seed: int, split: Split, combination: int, indices: range
+) -> list[Timed]:
+    draw(seed, split, combination, indices.stop, generator)  # imports and caches
+    found = []
+    for index in indices:
+        began = time.process_time()
+        example = draw(seed, split, combination, index, generator)
+        spent = time.process_time() - began
+        found.append(Timed(example, state(generator), spent))
+    return found
+
+
+def state(generator: dm_compat.Generator) -> str:
+    """What the next draws depend on."""
+    python = repr(generator.random.getstate()[1])
+    numpy = generator.numpy_random.get_state(legacy=False)["state"]
+    return hashlib.sha256(f"{python}{numpy['pos']}".encode() + numpy["key"].tobytes()).hexdigest()
+
+
+def scaling(count: int) -> float:
+    """Wall time of one worker over that of two, on the same units."""
+    one, two = (wall_time(workers, count) for workers in (1, 2))
+    return one / two
+
+
+def wall_time(workers: int, count: int) -> float:
+    units = [unit(name, count) for name in NAMES]
+    warm = [unit(name, 1) for name in NAMES[: 4 * workers]]
+    with tempfile.TemporaryDirectory() as folder, ProcessRunner(workers) as runner:
+        job = Job(open_store(folder), runner)
+        job.run(DRAW, warm)
+        return wall(lambda: job.run(DRAW, units))
+
+
+def unit(name: str, count: int) -> Unit:
+    return Unit(name, {"seed": 9, "split": "train", "pieces": [[name, 0, count]]})
+
+
+def wall(work: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def print_table(report: dict[str, Any]) -> None:
+    print(f"{'module':40} {'upstream ms':>12} {'ours ms':>10} {'times':>7}")
+    for name, (theirs, ours) in sorted(report["milliseconds_by_module"].items()):
+        print(f"{name:40} {theirs:12.2f} {ours:10.2f} {theirs / ours:7.1f}")
+    print(
+        f"all: {report['upstream_rows_per_second']:.0f} → {report['rows_per_second']:.0f} rows/s "
+        f"per core, {report['times_upstream']:.1f} times upstream; "
+        f"{report['rows_compared']:,} rows from {report['draws_compared']:,} draws compared, "
+        f"{len(report['differences'])} different"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
