@@ -64,7 +64,8 @@ class Spec:
     seed: int = 1729
     url_folding: Literal["standard", "aggressive"] = "standard"
     duplicates: Duplicates = "drop"
-    near_duplicates: Literal["off", "report", "drop"] = "off"
+    near_duplicates: near.Mode = "off"
+    near_engine: near.Engine = "rensa"
     shard_rows: int = 4_096
     unit_bytes: int = 1 << 25
 
@@ -117,7 +118,9 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         job, key_units(keys), train_through=spec.last_train, duplicates=spec.duplicates
     )
     reading = [unit.args or unit.inputs for unit in inputs.units]
-    twins, near_notes = near.audit(job, decided, reading, mode=spec.near_duplicates)
+    twins, near_notes = near.audit(
+        job, decided, reading, mode=spec.near_duplicates, engine=spec.near_engine
+    )
     units = fineweb_decisions.decision_units(decided, twins)
     decisions = job.run(fineweb_decisions.DECISIONS, units)
     leakage = fineweb_decisions.audit(job, units)

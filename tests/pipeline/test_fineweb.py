@@ -1,0 +1,429 @@
+"""Whole FineWeb builds: decisions of every document against an oracle, rows against tiktoken."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import unicodedata
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tangobench.errors import InputError, UsageError
+from tangobench.pipeline import api, fineweb, fineweb_sample
+from tangobench.pipeline.manifest import read_lock
+from tangobench.pipeline.reading import open_dataset
+from tangobench.pipeline.spec import load_spec, manifest_file
+from tangobench.pipeline.tokens import EOT, gpt2
+
+DUMPS = [
+    "CC-MAIN-2013-20",
+    "CC-MAIN-2023-06",
+    "CC-MAIN-2023-40",
+    "CC-MAIN-2023-50",
+    "CC-MAIN-2024-10",
+]
+VARIANTS = [
+    lambda page: f"https://site.example/page-{page}",
+    lambda page: f"HTTPS://SITE.example:443/page-{page}",
+    lambda page: f"https://site.example/x/../page-{page}#top",
+    lambda page: f"https://site.example/%70age%2D{page}",
+]
+NEAR_MISSES = [
+    lambda page: f"http://site.example/page-{page}",
+    lambda page: f"https://site.example/page-{page}/",
+    lambda page: f"https://www.site.example/page-{page}",
+    lambda page: f"https://site.example/page-{page}?a=1&b=2",
+    lambda page: f"https://site.example/page-{page}?b=2&a=1",
+]
+UNUSABLE = [None, "", "no url at all", "http://"]
+
+
+def text_of(number: int, form: int, length: int) -> str:
+    body = f"Café number {number}: " + " ".join(f"w{number % 97}k{i}" for i in range(length))
+    return [body, unicodedata.normalize("NFD", body), body + " ", body.replace(": ", ":  ")][form]
+
+
+def make_corpus(count: int, seed: int, *, dates: bool = True) -> list[dict]:
+    """Documents with what they are: `page` and `content` say which are truly equal."""
+    draw = random.Random(seed)
+    docs = []
+    for number in range(count):
+        page = draw.randrange(count)
+        kind = draw.random()
+        if kind < 0.75:
+            url, page_key = draw.choice(VARIANTS)(page), ("page", page)
+        elif kind < 0.9:
+            miss = draw.randrange(len(NEAR_MISSES))
+            url, page_key = NEAR_MISSES[miss](page), ("miss", miss, page)
+        else:
+            url, page_key = draw.choice(UNUSABLE), ("none", number)
+        content = draw.randrange(int(count * 1.5))
+        form = draw.choice([0, 0, 0, 1, 2, 3])
+        length = 2600 if content % 50 == 0 else 20
+        text: str | None = text_of(content, form, length)
+        content_key = (content, form)
+        if draw.random() < 0.02:
+            text = draw.choice(["", None])
+        docs.append(
+            {
+                "text": text,
+                "id": f"<urn:uuid:{draw.getrandbits(64):016x}-{number}>",
+                "dump": draw.choice(DUMPS),
+                "url": url,
+                "date": draw.choice([None, "2023-01-01T00:00:00Z", "2023-05-05T00:00:00Z"]),
+                "page": page_key,
+                "content": content_key,
+            }
+        )
+        if not dates:
+            docs[-1]["date"] = None
+    return docs
+
+
+def expected(docs: list[dict]) -> dict[str, dict]:
+    """Partition, kept and representative of every document, by a plain union-find."""
+    parent = {doc["id"]: doc["id"] for doc in docs}
+
+    def find(ident):
+        while parent[ident] != ident:
+            ident = parent[ident]
+        return ident
+
+    live = [d for d in docs if d["text"] and d["dump"] <= "CC-MAIN-2023-50"]
+    owners: dict = {}
+    for doc in live:
+        for key in (doc["page"], doc["content"]):
+            first = owners.setdefault(key, doc["id"])
+            parent[find(doc["id"])] = find(first)
+    groups: dict = {}
+    for doc in live:
+        groups.setdefault(find(doc["id"]), []).append(doc)
+    answer = {}
+    for members in groups.values():
+        earliest = min(
+            members, key=lambda d: (d["dump"], d["date"] is None, d["date"] or "", d["id"])
+        )
+        partition = "train" if earliest["dump"] <= "CC-MAIN-2023-40" else "validation"
+        for doc in members:
+            answer[doc["id"]] = {
+                "partition": partition,
+                "kept": doc is earliest,
+                "representative": earliest["id"],
+            }
+    for doc in docs:
+        if doc["dump"] > "CC-MAIN-2023-50":
+            answer[doc["id"]] = {"partition": "ignored", "kept": False}
+        elif not doc["text"]:
+            late = doc["dump"] > "CC-MAIN-2023-40"
+            answer[doc["id"]] = {"partition": "validation" if late else "train", "kept": False}
+    return answer
+
+
+def write_parquet(path: Path, docs: list[dict], *, rows: int = 400, date: bool = True) -> Path:
+    names = ["text", "id", "dump", "url", *(["date"] if date else [])]
+    table = pa.table({n: pa.array([d[n] for d in docs], pa.string()) for n in names})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, path, row_group_size=rows)
+    return path
+
+
+def read_decisions(folder: Path) -> list[dict]:
+    files = sorted((folder / "decisions").glob("*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def build(out: Path, source, **options):
+    overrides = {"context": 512, "unit_bytes": 1 << 16, **options.pop("overrides", {})}
+    return api.build(
+        "fineweb", out=str(out), source=None if source is None else str(source),
+        overrides=overrides, **options,
+    )  # fmt: skip
+
+
+@functools.cache
+def reference_ids(text: str) -> list[int]:
+    return [*gpt2("reference").encode(text).tolist(), EOT]
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    return make_corpus(3000, 5)
+
+
+@pytest.fixture(scope="module")
+def built(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fineweb")
+    write_parquet(folder / "in" / "all.parquet", corpus)
+    return build(folder / "out", folder / "in")
+
+
+def test_every_document_is_decided_as_the_oracle_says(corpus, built):
+    truth = expected(corpus)
+    rows = read_decisions(built.folder)
+    assert [row["id"] for row in rows] == [doc["id"] for doc in corpus]
+    assert set(rows[0]) == {
+        "id", "dump", "component", "partition", "kept", "reason", "representative",
+    }  # fmt: skip
+    for row in rows:
+        wanted = truth[row["id"]]
+        assert {key: row[key] for key in wanted} == wanted, row
+    names = {}
+    for row in rows:
+        if row["partition"] != "ignored" and not row["reason"].startswith("text-"):
+            names.setdefault(row["representative"], set()).add(row["component"])
+    assert all(len(found) == 1 for found in names.values())
+    assert len({next(iter(found)) for found in names.values()}) == len(names)
+
+
+def test_counts_and_drops_add_up(corpus, built):
+    counts, drops = built.lock.data["counts"], built.lock.data["drops"]
+    assert counts["input"]["rows"] == len(corpus)
+    assert sum(p["documents"] for p in counts["documents"].values()) == len(corpus)
+    kept = sum(p["kept"] for p in counts["documents"].values())
+    assert kept + sum(drops.values()) == len(corpus)
+    assert drops["text-null"] + drops["text-empty"] == sum(
+        not d["text"] for d in corpus if d["dump"] <= "CC-MAIN-2023-50"
+    )
+    assert built.lock.data["notes"]["leakage"]["shared_keys"] == 0
+
+
+def test_no_validation_key_occurs_in_training(corpus, built):
+    side = {row["id"]: row["partition"] for row in read_decisions(built.folder)}
+    keys: dict[str, set] = {"train": set(), "validation": set(), "ignored": set()}
+    for doc in corpus:
+        if doc["text"]:
+            keys[side[doc["id"]]] |= {doc["page"], doc["content"]}
+    assert not keys["train"] & keys["validation"]
+
+
+def test_training_rows_are_the_kept_documents_in_hash_order(corpus, built):
+    by_id = {doc["id"]: doc for doc in corpus}
+    decisions = read_decisions(built.folder)
+    rows = open_dataset(built.folder).rows("default", "train")
+    stream = np.concatenate([rows.tokens(i) for i in range(len(rows))])
+    seen: dict[int, int] = {}
+    for number in range(len(rows)):
+        row = rows[number]
+        stops = [*row["doc_start"][1:], 512]
+        spans = zip(row["doc_index"], row["doc_start"], row["doc_offset"], stops, strict=True)
+        for index, start, offset, stop in spans:
+            whole = reference_ids(by_id[decisions[index]["id"]]["text"])
+            assert row["tokens"][start:stop].tolist() == whole[offset : offset + stop - start]
+            assert seen.get(index, 0) == offset
+            seen[index] = offset + stop - start
+    kept = [n for n, r in enumerate(decisions) if r["kept"] and r["partition"] == "train"]
+    assert set(seen) <= set(kept)
+    tail = built.lock.data["counts"]["tokens"]["train_tail"]
+    everything = sum(len(gpt2().encode(by_id[decisions[n]["id"]]["text"])) + 1 for n in kept)
+    assert len(stream) + tail == everything and tail < 512
+
+
+def test_validation_rows_lie_inside_single_documents(corpus, built):
+    by_id = {doc["id"]: doc for doc in corpus}
+    decisions = read_decisions(built.folder)
+    rows = open_dataset(built.folder).rows("default", "validation")
+    long = 0
+    for row in decisions:
+        if row["kept"] and row["partition"] == "validation":
+            long += len(gpt2().encode(by_id[row["id"]]["text"])) // 512
+    assert len(rows) == long > 10
+    windows = []
+    for number in range(len(rows)):
+        row = rows[number]
+        (index,), (offset,) = row["doc_index"], row["doc_offset"]
+        whole = gpt2("reference").encode(by_id[decisions[index]["id"]]["text"])
+        assert row["tokens"].tolist() == whole[offset : offset + 512].tolist()
+        windows.append(offset // 512)
+    assert windows == sorted(windows) and len(set(windows)) > 1
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_workers_do_not_change_the_root(corpus, built, tmp_path, workers):
+    source = write_parquet(tmp_path / "in" / "all.parquet", corpus)
+    assert build(tmp_path / "out", source, workers=workers).lock.root == built.lock.root
+
+
+def test_names_and_places_do_not_change_the_root(corpus, tmp_path):
+    parts = [corpus[:900], corpus[900:1300]]
+    for place, names in (("a", ["x.parquet", "y.parquet"]), ("b/c", ["2.parquet", "1.parquet"])):
+        for part, name in zip(parts, names, strict=True):
+            write_parquet(tmp_path / place / name, part)
+    first = build(tmp_path / "o1", tmp_path / "a")
+    again = build(tmp_path / "o2", tmp_path / "b" / "**" / "*.parquet")
+    remote = build(tmp_path / "o3", f"file://{tmp_path}/a")
+    assert first.lock.root == again.lock.root == remote.lock.root
+
+
+def test_row_groups_and_partitions_do_not_change_decisions(corpus, tmp_path, monkeypatch):
+    few = corpus[:1200]
+    one = build(tmp_path / "o1", write_parquet(tmp_path / "a.parquet", few, rows=5000))
+    monkeypatch.setattr("tangobench.pipeline.fineweb_dedup.PART_ROWS", 150)
+    monkeypatch.setattr("tangobench.pipeline.fineweb_dedup.EDGES_IN_MEMORY", 40)
+    many = build(tmp_path / "o2", write_parquet(tmp_path / "b.parquet", few, rows=100))
+    assert read_decisions(one.folder) == read_decisions(many.folder)
+    assert one.lock.data["content_root"] == many.lock.data["content_root"]
+
+
+def test_waves_do_not_change_rows(corpus, built, tmp_path):
+    """Asking for fewer rows encodes less and gives a prefix of the same rows."""
+    source = write_parquet(tmp_path / "all.parquet", corpus)
+    few = build(tmp_path / "out", source, overrides={"train_rows": 9, "validation_rows": 3})
+    for split in ("train", "validation"):
+        short, whole = (open_dataset(b.folder).rows("default", split) for b in (few, built))
+        assert len(short) == {"train": 9, "validation": 3}[split]
+        for number in range(len(short)):
+            assert np.array_equal(short.tokens(number), whole.tokens(number))
+
+
+def test_a_low_guess_needs_a_second_wave(corpus, built, tmp_path, monkeypatch):
+    monkeypatch.setattr("tangobench.pipeline.fineweb_stream._BYTES_PER_TOKEN", 0.5)
+    source = write_parquet(tmp_path / "all.parquet", corpus)
+    monkeypatch.setattr("tangobench.pipeline.fineweb_stream._BUCKET_TOKENS", 700)
+    few = build(tmp_path / "out", source, overrides={"train_rows": 9})
+    rows, whole = (open_dataset(b.folder).rows("default", "train") for b in (few, built))
+    for number in range(9):
+        assert np.array_equal(rows.tokens(number), whole.tokens(number))
+
+
+def test_the_same_record_in_two_files_is_one(corpus, tmp_path):
+    """A document of the sample and of the whole dump, with a date in one of them only."""
+    few = make_corpus(300, 9, dates=False)
+    dated = [{**d, "date": "2023-01-01T00:00:00Z"} for d in few[:80]]
+    write_parquet(tmp_path / "a" / "1.parquet", few, date=False)
+    alone = build(tmp_path / "o1", tmp_path / "a")
+    write_parquet(tmp_path / "a" / "2.parquet", dated)
+    both = build(tmp_path / "o2", tmp_path / "a")
+    linked = [d for d in few[:80] if d["text"] and d["dump"] <= "CC-MAIN-2023-50"]
+    assert both.lock.data["counts"]["repeated_records"] == len(linked)
+    kept = [{r["id"] for r in read_decisions(b.folder) if r["kept"]} for b in (alone, both)]
+    assert len(kept[0]) == len(kept[1])
+
+
+def test_reassign_keeps_every_member(corpus, built, tmp_path):
+    source = write_parquet(tmp_path / "all.parquet", corpus)
+    every = build(tmp_path / "out", source, overrides={"duplicates": "reassign"})
+    before = {row["id"]: row for row in read_decisions(built.folder)}
+    for row in read_decisions(every.folder):
+        same = before[row["id"]]
+        assert row["partition"] == same["partition"]
+        usable = row["partition"] != "ignored" and not row["reason"].startswith("text-")
+        assert row["kept"] == usable
+
+
+def test_aggressive_folding_links_more(corpus, built, tmp_path):
+    source = write_parquet(tmp_path / "all.parquet", corpus)
+    folded = build(tmp_path / "out", source, overrides={"url_folding": "aggressive"})
+    drops = [sum(b.lock.data["drops"].values()) for b in (built, folded)]
+    assert drops[1] > drops[0]
+
+
+def test_near_duplicates_are_reported_or_dropped(tmp_path):
+    words = [[f"t{n}w{i}" for i in range(300)] for n in range(8)]
+    docs = []
+    for n, body in enumerate(words):
+        twin = [*body[:150], "changed", *body[151:]]
+        for dump, text in ((DUMPS[1], body), (DUMPS[3], twin)):
+            ident = f"{dump}-{n}"
+            docs.append(
+                {"text": " ".join(text), "id": ident, "dump": dump, "url": None, "date": None}
+            )
+    alone = {"text": " ".join(f"q{i}" for i in range(900)), "id": "alone", "dump": DUMPS[3]}
+    docs.append({**alone, "url": None, "date": None})
+    source = write_parquet(tmp_path / "in.parquet", docs, rows=5)
+    outcomes = {}
+    for mode in ("off", "report", "drop"):
+        done = build(tmp_path / mode, source, overrides={"near_duplicates": mode})
+        outcomes[mode] = {r["id"]: r["reason"] for r in read_decisions(done.folder)}
+        notes = done.lock.data["notes"]["near_duplicates"]
+        assert mode == "off" or notes["with_near_twin"] == 8
+    assert outcomes["off"] == outcomes["report"] != outcomes["drop"]
+    dropped = {i for i, reason in outcomes["drop"].items() if reason == "near-duplicate"}
+    assert dropped == {f"{DUMPS[3]}-{n}" for n in range(8)}
+
+
+# ---- the embedded sample -------------------------------------------------------------------
+
+
+def test_sample_rebuilds_to_the_committed_lock(tmp_path):
+    done = api.build("fineweb", "sample", out=str(tmp_path), workers=2)
+    committed = read_lock(manifest_file("fineweb.sample.lock.json"))
+    assert done.lock.root == committed.root
+    assert done.lock.data["content_root"] == committed.data["content_root"]
+
+
+def test_sample_has_every_hard_case():
+    lock = read_lock(manifest_file("fineweb.sample.lock.json")).data
+    assert lock["counts"]["input"]["rows"] >= 4000
+    assert set(lock["drops"]) >= {
+        "dump-ignored", "duplicate-chain", "duplicate-content", "duplicate-url",
+        "duplicate-url-and-content", "text-empty",
+    }  # fmt: skip
+    table = fineweb_sample.sample_table(0, fineweb_sample.count())
+    assert len(set(table["dump"].to_pylist())) >= 8
+    assert table.schema == fineweb_sample.SCHEMA
+    part = fineweb_sample.sample_table(100, 164)
+    assert part.equals(table.slice(100, 64).combine_chunks())  # any range can be made alone
+
+
+def test_why_explains_kept_dropped_and_unknown(corpus, built):
+    rows = read_decisions(built.folder)
+    dropped = next(r for r in rows if r["reason"] == "duplicate-chain")
+    lines = fineweb.why(built.folder, built.lock, dropped["id"])
+    assert any(dropped["representative"] in line for line in lines)
+    kept = next(r for r in rows if r["kept"] and r["partition"] == "train")
+    assert any("train row" in line for line in fineweb.why(built.folder, built.lock, kept["id"]))
+    with pytest.raises(InputError) as caught:
+        fineweb.why(built.folder, built.lock, "<urn:uuid:nobody>")
+    assert caught.value.kind == "not-found"
+
+
+def test_record_is_plain_json(built):
+    row = open_dataset(built.folder).rows("default", "train")[0]
+    plain = fineweb.record(row, "default", built.lock)
+    assert json.loads(json.dumps(plain)) == plain
+    assert plain["documents"][0]["start"] == 0 and len(plain["text"]) > 100
+
+
+def test_plan_knows_all_sources(corpus, tmp_path):
+    source = write_parquet(tmp_path / "all.parquet", corpus)
+    for profile, where in (("sample", None), ("sample", str(source)), ("paper", None)):
+        spec = load_spec(fineweb.Spec, "fineweb", profile)
+        planned = fineweb.plan(spec, where, 2)
+        assert planned["rows"] >= 3000 and planned["lines"]
+    whole = load_spec(
+        fineweb.Spec, "fineweb", "paper", {"hub": {"train": "data", "validation": "data"}}
+    )
+    assert fineweb.plan(whole, None, 8)["rows"] > 10**9
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("train_through", "CC-MAIN-2023"),
+        ("validation_dumps", ["CC-MAIN-2023-40"]),
+        ("validation_dumps", []),
+        ("train_rows", -1),
+        ("context", 1),
+        ("duplicates", "keep"),
+        ("seed", -1),
+        ("hub", {"train_files": -2}),
+    ],
+)
+def test_bad_specs_name_the_key(key, value):
+    with pytest.raises(UsageError) as caught:
+        load_spec(fineweb.Spec, "fineweb", "sample", {key: value})
+    assert key in caught.value.message
+
+
+def test_too_few_rows_is_an_error_with_the_number_found(corpus, tmp_path):
+    source = write_parquet(tmp_path / "all.parquet", corpus[:500])
+    with pytest.raises(InputError) as caught:
+        build(tmp_path / "out", source, overrides={"allow_fewer": False, "train_rows": 5})
+    assert caught.value.kind == "too-few-validation-rows"
+    assert 0 < caught.value.details["found"] < 2048
+    assert not (tmp_path / "out" / "fineweb-sample" / "manifest.lock.json").exists()
