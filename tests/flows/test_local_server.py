@@ -159,7 +159,7 @@ def test_exit_codes_and_messages(project, words, faults, said):
 @pytest.mark.slow
 def test_a_cancelled_run_leaves_no_process_and_resumes(project):
     log = project.folder / "cancel.log"
-    begun = project.deployment_run("build-lean", "-p", "out=cancelled", seconds=1, log=str(log))
+    begun = project.deployment_run("build-lean", "-p", "out=cancelled", seconds=4, log=str(log))
     assert begun.returncode == 0
     wait_for(lambda: lines(log) >= 4)
     worker = psutil.Process(project.state["worker"]["pid"])
@@ -177,7 +177,7 @@ def test_a_cancelled_run_leaves_no_process_and_resumes(project):
 @pytest.mark.slow
 def test_a_killed_worker_ends_its_run_and_deploy_brings_it_back(project):
     log = project.folder / "killed.log"
-    begun = project.deployment_run("build-lean", "-p", "out=killed", seconds=1, log=str(log))
+    begun = project.deployment_run("build-lean", "-p", "out=killed", seconds=3, log=str(log))
     wait_for(lambda: lines(log) >= 4)
     worker = psutil.Process(project.state["worker"]["pid"])
     children = worker.children(recursive=True)

@@ -1,0 +1,44 @@
+"""One result however it is run: flow, cluster and cluster under a flow give the committed roots.
+
+Library calls and the command line are compared with the same locks in their own tests.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+from tangobench.flows._build import Where, in_process
+from tangobench.pipeline.api import DATASETS, Request
+from tangobench.pipeline.manifest import committed_lock
+
+pytestmark = [pytest.mark.prefect, pytest.mark.dask, pytest.mark.xdist_group("prefect")]
+
+
+def run_flow(dataset, out, **options):
+    flow = getattr(importlib.import_module(f"tangobench.flows.{dataset}_flow"), f"build_{dataset}")
+    state = flow(out=str(out), return_state=True, **options)
+    assert state.is_completed(), state.message
+    return state.result()["root"]
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_a_flow_gives_the_committed_root(dataset, prefect_server, tmp_path):
+    assert run_flow(dataset, tmp_path, workers=2) == committed_lock(dataset, "sample").root
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_a_cluster_gives_the_committed_root(dataset, dask_cluster, tmp_path):
+    where = Where(runner="dask", address=dask_cluster.address)
+    built = in_process(Request(name=dataset, out=str(tmp_path)), where)
+    assert built.lock.root == committed_lock(dataset, "sample").root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_a_flow_on_a_cluster_gives_the_committed_root(
+    dataset, prefect_server, dask_cluster, tmp_path
+):
+    root = run_flow(dataset, tmp_path, runner="dask", address=dask_cluster.address)
+    assert root == committed_lock(dataset, "sample").root
