@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tangobench.model.layers import autocast_dtype, full_precision, wide
+from tangobench.model.layers import autocast_dtype, full_precision
 
 # Sequences are batched inside a kernel up to this many rows: short ones share products, long ones
 # keep the memory of one.
@@ -41,10 +41,10 @@ class HeadKernel(Protocol):
         gate_NTG: Tensor,
         null_bias: Tensor,
         log_total_NT: Tensor,
-        mean_dot_NT: Tensor,
         dmean_NTG: Tensor,
-    ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Return the gradients of features, gate and null bias."""
+        dgate_NTG: Tensor,
+    ) -> tuple[list[Tensor], Tensor]:
+        """Write the gate's gradient, return those of features and null bias."""
 
 
 def average(
@@ -98,19 +98,19 @@ class _Average(torch.autograd.Function):
                         [f[part, head] for f in features], gate[part], null_H[head], mean[part]
                     )
         ctx.kernel = kernel
-        ctx.save_for_backward(gate_BTF, null_H, mean_BTF, log_total_HBT, *features)
+        ctx.save_for_backward(gate_BTF, null_H, log_total_HBT, *features)
         return mean_BTF
 
     @staticmethod
     def backward(ctx: Any, dmean_BTF: Tensor) -> tuple[Tensor | None, ...]:
-        gate_BTF, null_H, mean_BTF, log_total_HBT, *features = ctx.saved_tensors
+        gate_BTF, null_H, log_total_HBT, *features = ctx.saved_tensors
         batch, heads, length, _ = features[0].shape
         dfeatures = [torch.empty_like(f) for f in features]
         dgate_BTF, dnull_H = torch.empty_like(gate_BTF), torch.zeros_like(null_H)
         with full_precision(gate_BTF):
             for head in range(heads):
-                gate, mean, dmean, dgate = (
-                    _heads(x, heads)[head] for x in (gate_BTF, mean_BTF, dmean_BTF, dgate_BTF)
+                gate, dmean, dgate = (
+                    _heads(x, heads)[head] for x in (gate_BTF, dmean_BTF, dgate_BTF)
                 )
                 for part in _parts(batch, length):
                     grads = ctx.kernel.backward(
@@ -118,13 +118,12 @@ class _Average(torch.autograd.Function):
                         gate[part],
                         null_H[head],
                         log_total_HBT[head, part],
-                        _row_dot(mean[part], dmean[part]),
                         dmean[part],
+                        dgate[part],
                     )
                     for target, grad in zip(dfeatures, grads[0], strict=True):
                         target[part, head] = grad
-                    dgate[part] = grads[1]
-                    dnull_H[head] += grads[2]
+                    dnull_H[head] += grads[1]
         return (None, dgate_BTF, dnull_H, *dfeatures)
 
 
@@ -205,18 +204,13 @@ def _head_backward(
     do = dy_NTC.flatten(0, 1).T @ (mean * value).flatten(0, 1)
     dvalue = dproduct * mean
     dmean = dproduct.mul_(value)
-    mean_dot = _row_dot(mean, dmean)
-    del mean, value
-    dfeatures, dgate, dnull = kernel.backward(features, gate, null_bias, log_total, mean_dot, dmean)
+    dgate = mean  # its storage: the average is not needed any more
+    dfeatures, dnull = kernel.backward(features, gate, null_bias, log_total, dmean, dgate)
     dpre = torch.ops.aten.silu_backward(dgate, pre)
     dx = dpre @ g + dvalue @ v
     flat_x = x_NTC.flatten(0, 1)
     dg, dv = dpre.flatten(0, 1).T @ flat_x, dvalue.flatten(0, 1).T @ flat_x
     return dfeatures, dx, dg, dv, do, dnull
-
-
-def _row_dot(a: Tensor, b: Tensor) -> Tensor:
-    return (wide(a) * b).sum(-1)
 
 
 def _heads(x_BTF: Tensor, heads: int) -> tuple[Tensor, ...]:

@@ -20,7 +20,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
-QUERY_STRIP: Final = 128
+QUERY_STRIP: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ class TangoKernel:
             mass_NQJ[:, :, start:].tril_()
             log_total = torch.logaddexp(mass_NQJ.sum(-1).log_(), null_T[start:stop])
             log_total_NT[:, start:stop] = log_total
-            total = torch.bmm(mass_NQJ.to(gate_NTG.dtype), gate_NTG[:, :stop])
-            torch.mul(total, torch.exp(-log_total)[..., None], out=mean_NTG[:, start:stop])
+            weight = mass_NQJ.mul_(torch.exp(-log_total)[..., None]).to(gate_NTG.dtype)
+            torch.bmm(weight, gate_NTG[:, :stop], out=mean_NTG[:, start:stop])
         return log_total_NT
 
     def backward(
@@ -53,27 +53,32 @@ class TangoKernel:
         gate_NTG: Tensor,
         null_bias: Tensor,
         log_total_NT: Tensor,
-        mean_dot_NT: Tensor,
         dmean_NTG: Tensor,
-    ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Gradients of the features, the gate and the null bias; `mean_dot` is mean · dmean."""
+        dgate_NTG: Tensor,
+    ) -> tuple[list[Tensor], Tensor]:
+        """Write the gate's gradient into `dgate_NTG`; give those of features and null bias."""
         q_NTK, k_NTK = features
         length = q_NTK.shape[1]
-        dq_NTK, dk_NTK = torch.empty_like(q_NTK), torch.zeros_like(k_NTK)
-        dgate_NTG = torch.zeros_like(gate_NTG)
-        for start in range(0, length, self.strip):
+        dq_NTK, dk_NTK = torch.empty_like(q_NTK), torch.empty_like(k_NTK)
+        mean_dot_NT = torch.empty_like(log_total_NT)
+        # From the last strip to the first: the last one meets all keys, so it writes the sums
+        # (beta = 0) that the others add to.
+        for start in reversed(range(0, length, self.strip)):
             stop = min(start + self.strip, length)
-            rows, cols = slice(start, stop), slice(0, stop)
+            rows, cols, beta = slice(start, stop), slice(0, stop), int(stop < length)
             weight = torch.bmm(q_NTK[:, rows], k_NTK[:, cols].mT)
             weight.sub_(log_total_NT[:, rows, None]).exp_()
             weight[:, :, start:].tril_()
             dmean = dmean_NTG[:, rows]
+            dgate_NTG[:, cols].baddbmm_(weight.to(gate_NTG.dtype).mT, dmean, beta=beta)
             dlogit = torch.bmm(dmean, gate_NTG[:, cols].mT).to(weight.dtype)
-            dgate_NTG[:, cols].baddbmm_(weight.to(gate_NTG.dtype).mT, dmean)
-            dlogit.sub_(mean_dot_NT[:, rows, None]).mul_(weight)
+            # Σ_j weight · dweight = mean · dmean: a strip holds whole rows.
+            mean_dot = torch.linalg.vecdot(weight, dlogit)
+            mean_dot_NT[:, rows] = mean_dot
+            dlogit.sub_(mean_dot[..., None]).mul_(weight)
             torch.bmm(dlogit, k_NTK[:, cols], out=dq_NTK[:, rows])
-            dk_NTK[:, cols].baddbmm_(dlogit.mT, q_NTK[:, rows])
-        return [dq_NTK, dk_NTK], dgate_NTG, null_gradient(null_bias, log_total_NT, mean_dot_NT)
+            dk_NTK[:, cols].baddbmm_(dlogit.mT, q_NTK[:, rows], beta=beta)
+        return [dq_NTK, dk_NTK], null_gradient(null_bias, log_total_NT, mean_dot_NT)
 
 
 def null_logits(null_bias: Tensor, start: int, stop: int) -> Tensor:

@@ -88,26 +88,30 @@ class WangoKernel:
         gate_NTG: Tensor,
         null_bias: Tensor,
         log_total_NT: Tensor,
-        mean_dot_NT: Tensor,
         dmean_NTG: Tensor,
-    ) -> tuple[list[Tensor], Tensor, Tensor]:
-        """Gradients of the features, the gate and the null bias; `mean_dot` is mean · dmean."""
-        grads = [torch.zeros_like(f) for f in (*features, gate_NTG)]
+        dgate_NTG: Tensor,
+    ) -> tuple[list[Tensor], Tensor]:
+        """Write the gate's gradient into `dgate_NTG`; give those of features and null bias."""
+        grads = [*(torch.zeros_like(f) for f in features), dgate_NTG.zero_()]
+        mean_dot_NT = torch.empty_like(log_total_NT)
         dstate = _empty_state(features[3], gate_NTG)
         scale_NT = torch.exp(-log_total_NT)
         for start, state in reversed(self._carried_states(features, gate_NTG)):
             group = self._load(features, gate_NTG, start)
             rows = slice(group.start, group.stop)
             dsummed = _blocks(dmean_NTG[:, rows] * scale_NT[:, rows, None], group)
-            dtotal = -_blocks((mean_dot_NT[:, rows] * scale_NT[:, rows])[..., None], group)
-            query_grads, key_grads, dstate = _group_backward(group, state, dstate, dsummed, dtotal)
+            scale = _blocks(scale_NT[:, rows, None], group)
+            query_grads, key_grads, dstate, mean_dot = _group_backward(
+                group, state, dstate, dsummed, scale
+            )
+            mean_dot_NT[:, rows] = _rows(mean_dot, group)[..., 0]
             for grad, part in zip((grads[0], grads[2]), query_grads, strict=True):
                 grad[:, rows] = _rows(part, group)
             low = max(0, start - self.reach)
             skip = low - (start - self.reach)
             for grad, part in zip((grads[1], grads[3], grads[4]), key_grads, strict=True):
                 grad[:, low : group.stop] += part[:, skip : skip + group.stop - low]
-        return grads[:4], grads[4], null_gradient(null_bias, log_total_NT, mean_dot_NT)
+        return grads[:4], null_gradient(null_bias, log_total_NT, mean_dot_NT)
 
     def _starts(self, gate_NTG: Tensor) -> range:
         return range(0, gate_NTG.shape[1], self.group * BLOCK)
@@ -208,17 +212,24 @@ def _scan_backward(increments: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _group_backward(
-    group: _Group, state: _State, dstate: _State, dsummed: Tensor, dtotal: Tensor
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor], _State]:
-    """Gradients of (q, φq) by block and of (k, φk, gate) padded, and of the entering state."""
+    group: _Group, state: _State, dstate: _State, dsummed: Tensor, scale: Tensor
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor], _State, Tensor]:
+    """Gradients of (q, φq) by block, of (k, φk, gate) padded and of the entering state.
+
+    The last item is mean · dmean per row, which is also Σ weight · dweight over its sources.
+    """
     blocks = group.q.shape[1]
     recent, older = _masses(group)
     prefix, _ = _scan(group, state)
-    dmass = wide(dsummed.to(group.gate.dtype) @ _strips(group.gate, blocks).mT) + dtotal
+    dmass = wide(dsummed.to(group.gate.dtype) @ _strips(group.gate, blocks).mT)
+    dphi_q = dsummed @ prefix.s.mT
+    mean_dot = torch.linalg.vecdot(recent + older, dmass) + torch.linalg.vecdot(group.phi_q, dphi_q)
+    mean_dot = mean_dot[..., None]
+    dtotal = -mean_dot * scale
+    dmass += dtotal
     drecent, dolder = dmass * recent, dmass * group.older
     dq = drecent @ _strips(group.k, blocks)
-    dphi_q = dolder @ _strips(group.phi_k, blocks) + dsummed @ prefix.s.mT
-    dphi_q += dtotal * prefix.z[..., None, :]
+    dphi_q += dolder @ _strips(group.phi_k, blocks) + dtotal * prefix.z[..., None, :]
     dk, dphi_k = torch.zeros_like(group.k), torch.zeros_like(group.phi_k)
     dgate = torch.zeros_like(wide(group.gate))
     _add_strips(dk, drecent, group.q)
@@ -229,7 +240,7 @@ def _group_backward(
     own = slice(0, blocks * BLOCK)
     dphi_k[:, own] += (wide(_own_blocks(group.gate, group)) @ ds.mT + dz[:, :, None]).flatten(1, 2)
     dgate[:, own] += (_own_blocks(group.phi_k, group) @ ds).flatten(1, 2)
-    return (dq, dphi_q), (dk, dphi_k, dgate), _State(s_carry, z_carry)
+    return (dq, dphi_q), (dk, dphi_k, dgate), _State(s_carry, z_carry), mean_dot
 
 
 def _add_strips(target: Tensor, weights: Tensor, rows: Tensor) -> None:
