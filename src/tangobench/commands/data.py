@@ -175,13 +175,15 @@ def _summary(lock: Any) -> dict[str, Any]:
 
 def summary_lines(lock: Any) -> list[str]:
     """What a dataset holds, for people."""
+    from tangobench.pipeline.cards import flatten
+
     lines = []
     for config in lock.configs:
         for split in lock.splits(config):
             tokens = sum(shard["tokens"] for shard in lock.shards_of(config, split))
             name = split if config == "default" else f"{config}/{split}"
             lines.append(f"{name:<20} {lock.rows(config, split):>12,} rows {tokens:>16,} tokens")
-    dropped = [f"{reason} {count:,}" for reason, count in lock.drops.items() if count]
+    dropped = [f"{reason} {count:,}" for reason, count in flatten(lock.drops) if count]
     return lines + ([f"dropped              {', '.join(dropped)}"] if dropped else [])
 
 
