@@ -60,9 +60,9 @@ class Store(ABC):
 
     def put(self, key: str, data: Any, result: dict[str, Any]) -> Record:
         """Store a unit's object, then its record."""
-        # As it will be read back: tuples become lists, keys become sorted strings. A build that
+        # As it will be read back: tuples become lists, keys strings, and then sorted. A build that
         # resumes must see exactly what the build that was killed saw.
-        result = json.loads(canonical_json(result))
+        result = json.loads(canonical_json(json.loads(json.dumps(result))))
         address = sha256_bytes(data)
         self._write(_object_name(address), data)
         record = Record(key=key, address=address, size=memoryview(data).nbytes, result=result)

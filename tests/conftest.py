@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +16,11 @@ from tangobench.pipeline import shards
 from tangobench.pipeline.build import Job, Result, ShardFile
 from tangobench.pipeline.publish import publish
 from tangobench.pipeline.store import open_store
+
+ROOT = Path(__file__).parents[1]
+SUPPORT = ROOT / "tests" / "support"
+# Units are pickled by reference, so worker processes must be able to import the toy.
+sys.path.insert(0, str(SUPPORT))
 
 CARD = {
     "title": "Toy",
@@ -141,3 +150,52 @@ def make_toy_fineweb() -> Callable[..., Path]:
         return publish_toy(folder, "fineweb", tables, {"default": row}, {})
 
     return make
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """The module of a dataset called `toy`, registered for this test."""
+    import fault_toy
+
+    from tangobench.pipeline import api
+
+    monkeypatch.setitem(api.DATASETS, fault_toy.NAME, fault_toy.__name__)
+    return fault_toy
+
+
+@pytest.fixture(scope="session")
+def toy_original(tmp_path_factory):
+    """A published toy; copy it before you harm it."""
+    import fault_toy
+
+    from tangobench.pipeline import api
+    from tangobench.pipeline.pool import SerialRunner
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(api.DATASETS, fault_toy.NAME, fault_toy.__name__)
+        return api.run(fault_toy.request(tmp_path_factory.mktemp("toy")), SerialRunner()).folder
+
+
+@pytest.fixture
+def toy_folder(toy_original, tmp_path):
+    """A copy of a published toy, to be harmed."""
+    return Path(shutil.copytree(toy_original, tmp_path / toy_original.name))
+
+
+@pytest.fixture
+def program():
+    """Runs the `tangobench` program, with the toy among its datasets, in a process of its own."""
+
+    def run(*words: object, check: int | None = 0, **environment: str):
+        done = subprocess.run(
+            [sys.executable, str(SUPPORT / "toy_cli.py"), *map(str, words)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            capture_output=True,
+            check=False,
+            text=True,
+            timeout=250,
+        )
+        assert check is None or done.returncode == check, done.stdout + done.stderr
+        return done
+
+    return run

@@ -1,0 +1,189 @@
+"""Dies before the k-th file-system operation of a build, looks at what is left, and resumes.
+
+A process of its own that only imports and forks: no thread pool of a library is ever started in
+it, so that every build runs in a fresh child. Unit functions are pure, so their results may be
+taken from a finished build (`--memo`): every operation on the output is done, nothing is computed
+twice.
+
+Usage: python crash_driver.py toy OUT --points all [--naive in-place] [--memo STORE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import fault_toy
+from operations import before_each
+from trees import hashes, temporary_files
+
+from tangobench.errors import TangobenchError
+from tangobench.pipeline import api, build, publish, store
+from tangobench.pipeline.hashing import sha256_file
+from tangobench.pipeline.manifest import LOCK_NAME
+from tangobench.pipeline.pool import SerialRunner
+
+DIED = 137
+
+
+def in_child(action: Callable[[], None]) -> int:
+    """The exit code of a forked child that runs `action`."""
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def run_build(dataset: str, out: Path) -> None:
+    request = (
+        fault_toy.request(out) if dataset == "toy" else api.Request(name=dataset, out=str(out))
+    )
+    api.run(request, SerialRunner())
+
+
+def remember(units: Path) -> None:
+    """Take results of units from a finished store."""
+    finished = store.open_store(str(units))
+    really = build.execute
+
+    def execute(task: build.Task) -> tuple[build.Record, bool]:
+        if task.store.get(task.key) is None and (known := finished.get(task.key)) is not None:
+            return task.store.put(task.key, finished.read(known.address), known.result), False
+        return really(task)
+
+    build.execute = execute
+
+
+def crash_at(point: int, dataset: str, out: Path) -> None:
+    def die(number: int, name: str, arguments: tuple) -> None:
+        if number == point:
+            # A torn write: half of the bytes are there when the power goes.
+            if name == "write":
+                os.pwrite(arguments[0], bytes(arguments[1][: len(arguments[1]) // 2]), 0)
+            os._exit(DIED)
+
+    with before_each(out, die):
+        run_build(dataset, out)
+
+
+def count(dataset: str, out: Path) -> int:
+    """How many operations a whole build takes."""
+    tally = out.with_name("tally")
+
+    def whole() -> None:
+        with before_each(out, lambda *_: None) as done:
+            run_build(dataset, out)
+        tally.write_text(str(len(done)))
+
+    assert in_child(whole) == 0
+    return int(tally.read_text())
+
+
+def left_behind(out: Path, folder: str, expected: dict[str, str]) -> list[str]:
+    """What is wrong with the state after a crash: any file under a final name must be final."""
+    wrong = []
+    for name, digest in hashes(out / folder).items():
+        if not Path(name).name.startswith(".partial-") and expected.get(name) != digest:
+            wrong.append(f"{name} is under its final name but not final")
+    for path in (out / ".units" / "objects").rglob("*"):
+        if path.is_file() and sha256_file(path) != path.parent.name + path.name:
+            wrong.append(f"object {path.name} is not whole")
+    for path in (out / ".units" / "records").rglob("*.json"):
+        if store.Record.from_bytes(path.read_bytes()) is None:
+            wrong.append(f"record {path.name} is not whole")
+    if (out / folder / LOCK_NAME).exists():
+        try:
+            publish.verify(out / folder)
+        except TangobenchError as error:
+            if error.kind != "file-extra":
+                wrong.append(f"there is a lock but: {error.message}")
+    return wrong
+
+
+def naive(kind: str) -> None:
+    """Builders that the harness must catch."""
+    really = publish.write_atomic
+    late: list[tuple[Path, bytes]] = []
+
+    def in_place(path: Path, data: object, *, scratch: Path | None = None) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+        os.write(descriptor, memoryview(data))
+        os.close(descriptor)
+
+    def lock_first(path: Path, data: object, *, scratch: Path | None = None) -> None:
+        if path.suffix == ".arrow":
+            late.append((path, bytes(memoryview(data))))
+            return
+        really(path, data)
+        if path.name == LOCK_NAME:
+            for later, held in late:
+                really(later, held)
+
+    def trusting_get(self: store.Store, key: str) -> store.Record | None:
+        try:
+            return store.Record.from_bytes(bytes(self._read(store._record_name(key))))
+        except FileNotFoundError:
+            return None
+
+    if kind == "lock-first":
+        publish.write_atomic = lock_first
+        return
+    store.write_atomic = publish.write_atomic = in_place
+    if kind == "trusting":
+        store.Store.get = trusting_get
+        publish._holds = lambda path, entry: path.exists()
+
+
+def try_point(point: int, dataset: str, place: Path, expected: dict[str, str]) -> list[str]:
+    out, folder = place / f"at-{point}", f"{dataset}-sample"
+    code = in_child(lambda: crash_at(point, dataset, out))
+    wrong = left_behind(out, folder, expected) if code == DIED else [f"it ended with {code}"]
+    code = in_child(lambda: run_build(dataset, out))
+    if code != 0:
+        wrong.append(f"the resumed build ended with {code}")
+    elif hashes(out / folder) != expected:
+        wrong.append("the resumed build gave other files")
+    wrong += [f"{path} is left over" for path in temporary_files(out)]
+    shutil.rmtree(out)
+    return [f"before operation {point}: {line}" for line in wrong]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("dataset")
+    parser.add_argument("place", type=Path)
+    parser.add_argument("--points", default="all")
+    parser.add_argument("--naive", choices=["in-place", "lock-first", "trusting"])
+    parser.add_argument("--memo", type=Path)
+    args = parser.parse_args()
+    fault_toy.register()
+    if args.memo:
+        remember(args.memo)
+    if args.naive:
+        naive(args.naive)
+    api.module_of(args.dataset)
+    total = count(args.dataset, args.place / "whole")
+    expected = hashes(args.place / "whole" / f"{args.dataset}-sample")
+    step = 1 if args.points == "all" else max(1, total // int(args.points))
+    wrong: list[str] = []
+    points = range(total - 1, -1, -step)
+    for point in points:
+        wrong += try_point(point, args.dataset, args.place, expected)
+    print(json.dumps({"operations": total, "tried": len(points), "wrong": wrong}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""Tiny datasets in the real format and with the real columns, made in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tangobench.pipeline import shards
+from tangobench.pipeline.build import Job, Result, ShardFile
+from tangobench.pipeline.publish import publish
+from tangobench.pipeline.store import open_store
+
+CARD = {
+    "title": "Toy",
+    "licence": "CC0",
+    "licence_id": "cc0-1.0",
+    "description": "Made for a test.",
+    "sources": ["nowhere"],
+}
+
+
+def publish_toy(folder: Path, name: str, tables: dict, configs: dict, notes: dict) -> Path:
+    """A dataset folder `NAME-sample` from {(config, split): [columns of each shard]}."""
+    job = Job(open_store(str(folder / ".units"), scratch="toy"))
+    files = []
+    for (config, split), parts in tables.items():
+        for number, columns in enumerate(parts):
+            data, info = shards.encode(columns, batch_rows=4)
+            record = job.store.put(f"{config}-{split}-{number}", data, {"shard": info})
+            path = shards.shard_name(split, number, len(parts))
+            path = path if config == "default" else f"{config}/{path}"
+            files.append(ShardFile(path, config, split, record))
+    result = Result(
+        source={"toy": 1},
+        origin={},
+        tokenizer=None,
+        configs=configs,
+        counts={},
+        drops={},
+        notes=notes,
+        shards=files,
+        card=CARD,
+    )
+    target = folder / f"{name}-sample"
+    publish(target, name, "sample", {"toy": name}, result, job, {})
+    return target
+
+
+def token_lists(rows: list[np.ndarray], dtype: str) -> shards.Column:
+    values = np.concatenate([np.zeros(0), *rows]).astype(dtype)
+    return shards.lists(values, np.cumsum([0, *map(len, rows)]))
+
+
+def math_rows(rng: np.random.Generator, count: int) -> dict:
+    """Questions of 3 to 9 symbols and answers that depend on them, so that there is a lesson."""
+    rows, starts = [], []
+    for _ in range(count):
+        question = rng.integers(4, 12, rng.integers(3, 10))
+        answer = np.full(rng.integers(1, 4), question[0])
+        rows.append(np.concatenate([[1], question, [2], answer, [3]]))
+        starts.append(len(question) + 2)
+    return {
+        "tokens": token_lists(rows, "u1"),
+        "target_start": shards.scalars(np.array(starts, "u2")),
+        "combination": shards.scalars(np.arange(count).astype("u1") % 6),
+    }
+
+
+@pytest.fixture(scope="session")
+def make_toy_math() -> Callable[..., Path]:
+    def make(folder: Path, *, rows: int = 40, seed: int = 0) -> Path:
+        rng = np.random.default_rng(seed)
+        train = [math_rows(rng, rows // 2), math_rows(rng, rows - rows // 2)]
+        return publish_toy(
+            folder,
+            "dm_math",
+            {
+                ("default", "train"): train,
+                ("default", "validation"): [math_rows(rng, 11)],
+            },
+            {"default": {"context": 256, "vocabulary": 73, "masked_target": None, "pad": 0}},
+            {
+                "combinations": [
+                    f"{m}/{d}" for m in ("a__x", "b__y") for d in ("easy", "medium", "hard")
+                ]
+            },
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_toy_lean() -> Callable[..., Path]:
+    def make(folder: Path, *, rows: int = 20, seed: int = 0) -> Path:
+        rng = np.random.default_rng(seed)
+        paths = ["Mathlib/Algebra/A.lean", "Mathlib/Order/B.lean"]
+
+        def source(count: int) -> dict:
+            tokens = [rng.integers(0, 90, rng.integers(5, 30)) for _ in range(count)]
+            return {
+                "tokens": token_lists(tokens, "u2"),
+                "path": shards.strings([paths[i % 2] for i in range(count)]),
+            }
+
+        def proof(count: int) -> dict:
+            tokens = [rng.integers(0, 90, rng.integers(8, 20)) for _ in range(count)]
+            starts = np.array([len(t) - 1 - rng.integers(1, 6) for t in tokens], "u2")
+            return {
+                "tokens": token_lists(tokens, "u2"),
+                "target_start": shards.scalars(starts),
+                "path": shards.strings([paths[i % 2] for i in range(count)]),
+            }
+
+        row = {"context": 2048, "vocabulary": 50257, "masked_target": None, "pad": 50256}
+        tables = {
+            ("source", "train"): [source(rows)],
+            ("source", "validation"): [source(5)],
+            ("proof", "train"): [proof(rows - 3)],
+            ("proof", "validation"): [proof(7)],
+        }
+        return publish_toy(folder, "lean", tables, {"source": row, "proof": row}, {})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def make_toy_fineweb() -> Callable[..., Path]:
+    def make(folder: Path, *, rows: int = 12, seed: int = 0) -> Path:
+        rng = np.random.default_rng(seed)
+
+        def table(count: int) -> dict:
+            values = rng.integers(0, 90, (count, 32)).astype("u2")
+            values[rng.random(values.shape) < 0.1] = 50256
+            return {"tokens": shards.fixed(values)}
+
+        row = {"context": 32, "vocabulary": 50257, "masked_target": 50256, "pad": 50256}
+        tables = {("default", "train"): [table(rows)], ("default", "validation"): [table(4)]}
+        return publish_toy(folder, "fineweb", tables, {"default": row}, {})
+
+    return make
