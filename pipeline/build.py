@@ -10,6 +10,7 @@ Usage: `records = job.run(Stage("tokens", 1, encode_file), [Unit("a.parquet", {.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,8 +85,17 @@ def execute(task: Task) -> tuple[Record, bool]:
             unit=unit.label,
         ) from None
     except Exception as error:
-        error.add_note(f"in stage {task.stage.name}, unit {unit.label}")
-        raise
+        raise _portable(error, f"in stage {task.stage.name}, unit {unit.label}") from None
+
+
+def _portable(error: Exception, where: str) -> Exception:
+    """The error with a note; as plain text if it could not travel to the main process."""
+    try:
+        copy.copy(error)  # by the same means as between processes
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(where)
+    return error
 
 
 class Job:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from tangobench.pipeline import shards
 from tangobench.pipeline.build import Job, Result, ShardFile
@@ -21,6 +22,9 @@ ROOT = Path(__file__).parents[1]
 SUPPORT = ROOT / "tests" / "support"
 # Units are pickled by reference, so worker processes must be able to import the toy.
 sys.path.insert(0, str(SUPPORT))
+# The same cases on every machine, and no verdict by a clock that other work can slow down.
+settings.register_profile("tangobench", deadline=None, derandomize=True)
+settings.load_profile("tangobench")
 
 CARD = {
     "title": "Toy",

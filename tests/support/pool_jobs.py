@@ -1,0 +1,56 @@
+"""Functions for worker processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from tangobench.errors import InputError
+
+
+def square(number: int) -> int:
+    time.sleep((number % 3) * 0.01)  # so that results arrive out of order
+    return number * number
+
+
+def die_at_seven(number: int) -> int:
+    if number == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def fail_at_seven(number: int) -> int:
+    if number == 7:
+        raise InputError("seven is odd", kind="odd", fix="use eight", row=7)
+    return number
+
+
+def out_of_memory(number: int) -> int:
+    raise MemoryError
+
+
+class Unportable(Exception):
+    """An exception that cannot be sent to another process."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one)
+
+
+def fail_unportably(number: int) -> int:
+    raise Unportable("a", "b")
+
+
+def process_id(number: int) -> int:
+    time.sleep(0.05)
+    return os.getpid()
+
+
+def sleep_long(path: str) -> None:
+    with open(f"{path}.{os.getpid()}", "w"):  # noqa: PTH123
+        pass
+    time.sleep(120)
+
+
+def big(number: int) -> bytes:
+    return bytes(3_000_000)
