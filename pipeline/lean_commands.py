@@ -77,9 +77,9 @@ _OPENED: Final = (
 _IN: Final = rb"(?:" + _OPENED + rb"|set_option\s++\S++\s++\S++\s++in\b\s*+)"
 _PREFIX: Final = rb"(?:\x01\s*+|(?:@|scoped)" + _BRACKETS + rb"\s*+|" + _MODIFIER + rb"\s*+)"
 _SOFT: Final = rb"(?:#[a-z_]++|" + _any_word(_SOMETIMES) + rb")"
-# The class in front is what lets `re` skip quickly. \xa9 ends ⟩; after other bytes, a letter.
+# The class in front is what lets `re` skip quickly; \xa9 is the last byte of ⟩.
 _COMMAND: Final = re.compile(
-    rb"[\n\r\t )\]};\xa9](?<![^\x9f]\xa9)(?=[a-z#@\x01\x02])(?:"
+    rb"[\n\r\t )\]};\xa9](?=[a-z#@\x01\x02])(?:"
     rb"(?P<outer>" + _IN + rb"*+)(?P<prefix>" + _PREFIX + rb"*+)"
     rb"(?:(?P<word>" + _WORD + rb"|\x02)|(?P<soft>" + _SOFT + rb"))"
     rb"|(?:" + _IN + rb"|" + _PREFIX + rb")++)"
@@ -104,6 +104,8 @@ def commands(code: bytes) -> Iterator[Command]:
         start = match.start() + 1
         word = match["word"]
         if code[start - 1] != 0x0A:
+            if code[start - 1] == 0xA9 and code[start - 2] != 0x9F:  # the word goes on from Ω or é
+                continue
             depth += _balance(code, cursor, start)
             cursor = start
             if depth > 0 or (word is None and not _leads(code, start, column)):

@@ -142,13 +142,14 @@ def _fetched(git_dir: Path, url: str, what: Sequence[str], commit: str) -> None:
     if done.returncode != 0:
         detail = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise InputError(
-            f"cannot fetch {commit} from {_without_password(url)}: {' '.join(detail)}",
+            f"cannot fetch {commit} from {without_password(url)}: {' '.join(detail)}",
             kind="fetch-failed",
             fix="check the address, the commit and the network; run again to go on",
         )
 
 
-def _without_password(url: str) -> str:
+def without_password(url: str) -> str:
+    """An address that can be shown."""
     return re.sub(r"(?<=://)[^/@]*@", "", url)
 
 

@@ -1,0 +1,9 @@
+import Sample.Data.Count
+import Sample.Data.Options
+import Sample.Data.Pairs
+import Sample.Data.Text
+import Sample.Logic.Shapes
+import Sample.Logic.Syntax
+import Sample.Order.Max
+import Sample.Order.MaxAgain
+import Sample.Order.Sums

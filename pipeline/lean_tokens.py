@@ -1,0 +1,164 @@
+"""Stage 1: a batch of files becomes tokens, proofs, and what the leakage audit compares.
+
+- A file is encoded once. The prompt of a proof is the encoding of everything before the proof, and
+  it is put together without encoding any prefix again: GPT-2's pre-tokenizer always has a boundary
+  before white space that follows a printable character, so the file's tokens up to the last such
+  place before the proof, plus the few characters after it, are the encoding of the whole prefix.
+- Prompt and proof are encoded apart: a model can be prompted with exactly the prompt's tokens.
+- Every build encodes a sample again with tiktoken.
+
+Usage: `records = job.run(TOKENS, units)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xxhash
+
+from tangobench.pipeline.build import Output, Stage
+from tangobench.pipeline.lean_arrays import offsets_of, pack, pack_texts
+from tangobench.pipeline.lean_git import File, read_files
+from tangobench.pipeline.lean_lexer import Unterminated
+from tangobench.pipeline.lean_proofs import Declaration, extract
+from tangobench.pipeline.store import Store
+from tangobench.pipeline.tokens import gpt2
+
+NDArray = np.ndarray[Any, Any]
+
+STYLES: Final = ("by", "term", "|", "where")
+KINDS: Final = ("theorem", "lemma", "instance", "example")
+SHINGLE: Final = 16  # tokens; about a line
+_SAMPLED: Final = 32  # one shingle in 32 is compared: a file of 100 lines still has dozens
+_SEAM: Final = re.compile(rb".*[!-~](?=\s)", re.DOTALL)
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+def prompt_seam(data: bytes, declaration: Declaration) -> int:
+    """A byte offset at or before the proof from which encoding can start afresh.
+
+    It lies inside the declaration: the white space after its keyword is such a place.
+    """
+    match = _SEAM.match(data, declaration.kw_start, declaration.proof_start)
+    assert match is not None, declaration
+    return match.end()
+
+
+def encode_files(args: dict[str, Any], store: Store) -> Output:
+    """Read, cut and encode a batch of files."""
+    named = [File(path, blob, 0) for path, blob in args["files"]]
+    kept: list[tuple[str, bytes, str, list[Declaration]]] = []
+    rejected = []
+    for file, data in zip(named, read_files(Path(args["git_dir"]), named), strict=True):
+        try:
+            kept.append((file.path, data, data.decode(), _proofs(data, args["kinds"])))
+        except UnicodeDecodeError:
+            rejected.append([file.path, "not-utf8"])
+        except Unterminated as error:
+            rejected.append([file.path, f"unterminated-{error.what.replace(' ', '-')}"])
+    vocabulary = gpt2()
+    texts = [text for _, _, text, _ in kept]
+    tokens, offsets = vocabulary.encode_batch(texts)
+    vocabulary.check_sample(texts, tokens, offsets, names=[path for path, _, _, _ in kept])
+    found = [(i, data, d) for i, (_, data, _, ds) in enumerate(kept) for d in ds]
+    seams = [prompt_seam(data, d) for _, data, d in found]
+    arrays: dict[str, NDArray] = {
+        "tokens": tokens,
+        "tokens_offsets": offsets,
+        **pack_texts("path", [path for path, _, _, _ in kept]),
+        **_declarations(found),
+        **_seams([i for i, _, _ in found], seams, tokens, offsets),
+        **_encoded(
+            "piece", [x[a : d.proof_start] for a, (_, x, d) in zip(seams, found, strict=True)]
+        ),
+        **_encoded("proof", [data[d.proof_start : d.proof_end] for _, data, d in found]),
+        **_shingles(tokens, offsets),
+    }
+    result = {
+        "files": len(kept),
+        "bytes": sum(len(data) for _, data, _, _ in kept),
+        "tokens": len(tokens),
+        "declarations": len(found),
+        "rejected": rejected,
+    }
+    return Output(pack(arrays), result)
+
+
+TOKENS: Final = Stage("lean-tokens", 1, encode_files)
+
+
+def _proofs(data: bytes, kinds: Sequence[str]) -> list[Declaration]:
+    """Theorems and lemmas with any proof; instances and examples only with a tactic proof."""
+    return [d for d in extract(data, kinds) if d.kind in KINDS[:2] or d.style == "by"]
+
+
+def _declarations(found: list[tuple[int, bytes, Declaration]]) -> dict[str, NDArray]:
+    declared = [d for _, _, d in found]
+    return {
+        "file": np.array([i for i, _, _ in found], np.int32),
+        "line": np.array([d.line for d in declared], np.int32),
+        "kw_start": np.array([d.kw_start for d in declared], np.int64),
+        "proof_start": np.array([d.proof_start for d in declared], np.int64),
+        "proof_end": np.array([d.proof_end for d in declared], np.int64),
+        "kind": np.array([KINDS.index(d.kind) for d in declared], np.uint8),
+        "style": np.array([STYLES.index(d.style) for d in declared], np.uint8),
+        **pack_texts("name", [d.name for d in declared]),
+        "proof_hash": _hashes([data[d.proof_start : d.proof_end].strip() for _, data, d in found]),
+        "statement_hash": _hashes([_statement(data, d) for _, data, d in found]),
+    }
+
+
+def _statement(data: bytes, declaration: Declaration) -> bytes:
+    """What is stated, without the name and without `:=`."""
+    text = data[declaration.kw_start : declaration.proof_start]
+    name = declaration.name.encode()
+    return text[text.find(name) + len(name) :].removesuffix(b":=").strip()
+
+
+def _hashes(texts: Sequence[bytes]) -> NDArray:
+    return np.array([xxhash.xxh3_64_intdigest(text) for text in texts], np.uint64)
+
+
+def _seams(
+    owners: Sequence[int], seams: Sequence[int], tokens: NDArray, offsets: NDArray
+) -> dict[str, NDArray]:
+    """How many of its file's tokens come before each declaration's seam."""
+    ends = offsets_of(gpt2().token_bytes[tokens])  # byte positions over the whole batch
+    files = np.array(owners, np.int64)
+    wanted = ends[offsets[files]] + np.array(seams, np.int64)
+    index = np.searchsorted(ends, wanted)
+    if not np.array_equal(ends[index], wanted):
+        raise AssertionError("a seam is not between two tokens")
+    return {"seam": (index - offsets[files]).astype(np.int64)}
+
+
+def _encoded(name: str, texts: Sequence[bytes]) -> dict[str, NDArray]:
+    """Tokens of each text; equal texts (`rfl` alone 11,580 times) are encoded once."""
+    numbers: dict[bytes, int] = {}
+    which = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
+    distinct = [text.decode() for text in numbers]
+    vocabulary = gpt2()
+    values, offsets = vocabulary.encode_batch(distinct)
+    vocabulary.check_sample(distinct, values, offsets)
+    return {name: values, f"{name}_offsets": offsets, f"{name}_index": which}
+
+
+def _shingles(tokens: NDArray, offsets: NDArray) -> dict[str, NDArray]:
+    """Sampled hashes of every SHINGLE tokens in a row, per file, sorted and distinct."""
+    state = np.zeros(max(0, len(tokens) - SHINGLE + 1), np.uint64)
+    for shift in range(SHINGLE):
+        state *= _MULTIPLIER
+        state += tokens[shift : shift + len(state)].astype(np.uint64) + np.uint64(1)
+    state ^= state >> np.uint64(29)
+    state *= _MULTIPLIER
+    picked = np.flatnonzero(state >> np.uint64(32) & np.uint64(_SAMPLED - 1) == 0)
+    parts = []
+    for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        low, high = np.searchsorted(picked, [start, max(start, stop - SHINGLE + 1)])
+        parts.append(np.unique(state[picked[low:high]]))
+    flat = np.concatenate(parts) if parts else np.zeros(0, np.uint64)
+    return {"shingle": flat, "shingle_offsets": offsets_of([len(part) for part in parts])}
