@@ -157,7 +157,7 @@ _SAMPLE_SIZE: Final[dict[str, Any]] = {
     "lr_final": 6e-4,
 }
 _SAMPLE: Final[dict[str, dict[str, Any]]] = {
-    "dm_math": {"context": 256, "steps": 40, "batch": 16, "warmup": 4, **_SAMPLE_SIZE},
+    "dm_math": {"context": 256, "steps": 30, "batch": 16, "warmup": 3, **_SAMPLE_SIZE},
     "lean": {"context": 128, "steps": 20, "batch": 4, "warmup": 2, **_SAMPLE_SIZE},
     "fineweb": {"context": 128, "steps": 20, "batch": 4, "warmup": 2, **_SAMPLE_SIZE},
 }

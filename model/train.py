@@ -124,8 +124,10 @@ class Trainer:
         self.optimizer = make_optimizer(self.model, recipe)
         rows = -(-recipe.batch // peers.size)
         self.microbatch = options.microbatch or memory.microbatch(self.model, rows, recipe.context)
-        default = min(1000, max(1, recipe.steps // CHECKPOINTS_PER_RUN))
+        default = min(1000, max(10, recipe.steps // CHECKPOINTS_PER_RUN))
         self.checkpoint_every = options.checkpoint_every or default
+        # Nothing draws from the global generator; seeded, its state in checkpoints is a constant.
+        torch.manual_seed(run.init_seed)
         self._resume()
 
     def train(self) -> None:

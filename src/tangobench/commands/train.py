@@ -34,7 +34,10 @@ def add(commands: Any) -> None:
         help="rows at once; 'auto' (default) goes by free memory. It does not change the result",
     )
     trainer.add_argument(
-        "--checkpoint-every", type=int, metavar="N", help="steps (default: a 40th of the run)"
+        "--checkpoint-every",
+        type=int,
+        metavar="N",
+        help="steps (default: a 40th of the run, 10 to 1,000)",
     )
     trainer.add_argument("--stop-at", type=int, metavar="STEP", help="stop there, resume later")
     trainer.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")

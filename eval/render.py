@@ -1,0 +1,119 @@
+"""A table as Markdown, LaTeX, CSV or HTML.
+
+- Cells are plain text; each format escapes what it must, so a name can hold any character.
+
+Usage: `render(Table(title="…", columns=["a"], rows=[["1"]]), "latex")`.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """A titled grid of text; the first column names the rows."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"{self.title}: {len(row)} cells under {len(self.columns)} heads")
+
+
+def render(table: Table, form: str) -> str:
+    """The table as text that ends in a newline."""
+    return FORMS[form](table)
+
+
+def _markdown(table: Table) -> str:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    rule = "|" + "|".join([" --- "] + [" ---: "] * (len(table.columns) - 1)) + "|"
+    parts = [f"**{table.title}**", "", line(table.columns), rule, *map(line, table.rows)]
+    return "\n".join(parts + (["", table.note] if table.note else [])) + "\n"
+
+
+_LATEX: Final = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "<": r"$<$",
+    ">": r"$>$",
+    "−": r"$-$",
+}
+
+
+def _tex(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def _latex(table: Table) -> str:
+    rows = [table.columns, *table.rows]
+    lines = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
+    caption = _tex(f"{table.title}. {table.note}" if table.note else table.title)
+    return "\n".join(
+        [
+            r"\begin{table}[t]",
+            r"  \centering",
+            rf"  \caption{{{caption}}}",
+            rf"  \begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
+            r"    \toprule",
+            f"    {lines[0]}",
+            r"    \midrule",
+            *(f"    {line}" for line in lines[1:]),
+            r"    \bottomrule",
+            r"  \end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def _csv(table: Table) -> str:
+    sink = io.StringIO()
+    writer = csv.writer(sink, lineterminator="\n")
+    writer.writerow(["table", *table.columns])
+    writer.writerows([table.title, *row] for row in table.rows)
+    return sink.getvalue()
+
+
+def _html(table: Table) -> str:
+    def cells(row: Sequence[str], tag: str) -> str:
+        first = f'<th scope="{"col" if tag == "th" else "row"}">{html.escape(row[0])}</th>'
+        rest = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row[1:])
+        return f"<tr>{first}{rest}</tr>"
+
+    body = "\n".join(cells(row, "td") for row in table.rows)
+    note = f"<p>{html.escape(table.note)}</p>\n" if table.note else ""
+    return (
+        f"<table>\n<caption>{html.escape(table.title)}</caption>\n"
+        f"<thead>{cells(table.columns, 'th')}</thead>\n<tbody>\n{body}\n</tbody>\n</table>\n{note}"
+    )
+
+
+FORMS: Final[dict[str, Callable[[Table], str]]] = {
+    "markdown": _markdown,
+    "latex": _latex,
+    "csv": _csv,
+    "html": _html,
+}

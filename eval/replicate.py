@@ -1,0 +1,264 @@
+"""The comparison at a size that a laptop can train: six architectures, three seed pairs.
+
+- Every run is trained and scored by itself and can be resumed; what is finished is kept, if it was
+  made by this recipe on this dataset.
+- Claims are judged by paired differences: runs of one seed pair saw the same rows in the same
+  order, so their difference has less noise than either. The interval is Student's, over seeds.
+- The verdict is mechanical: "holds" needs the whole interval on the paper's side. The `sample`
+  profile shows that everything runs; thirty steps of a toy make no claims.
+
+Usage: `replicate("sample", "dm_math", Path("out"), workers=2)`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tangobench.errors import TangobenchError, UsageError
+from tangobench.eval.intervals import paired_t
+from tangobench.eval.published import LABELS, METRICS, NLL
+from tangobench.eval.render import Table
+from tangobench.eval.results import evaluate, read_result, write_result
+from tangobench.eval.tables import require_one_root, scores, spread
+from tangobench.model.config import ARCHS
+from tangobench.model.recipes import RECIPES, Family, Run, runs
+from tangobench.model.train import Options, dataset_of, run_folder, train
+from tangobench.pipeline import api
+from tangobench.pipeline.pool import make_runner
+from tangobench.pipeline.progress import Reporter
+
+FORMAT: Final = "tangobench-replication/1"
+# Seconds of a step relative to the cheapest, for the ETA and to start long runs first.
+_COST: Final = {"tango": 4.0, "wango": 4.0, "recurrent_transformer": 3.0}
+_WATCH_SECONDS: Final = 2.0
+# The paper's orderings: (lower, higher).
+CLAIMS: Final = (
+    *(("tango", other) for other in ARCHS if other != "tango"),
+    ("wango", "recurrent_transformer"),
+    ("wango", "flash"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One run for a worker process."""
+
+    run: Run
+    out: Path
+
+
+def replicate(
+    profile: Family,
+    dataset: str,
+    out: Path,
+    *,
+    workers: int = 2,
+    source: str | None = None,
+    reporter: Reporter | None = None,
+) -> dict[str, Any]:
+    """Build the data if it is not there, train and score all runs, and judge the claims."""
+    reporter = reporter or Reporter(quiet=True)
+    chosen = runs(profile, dataset)
+    if not chosen:
+        known = sorted({r.dataset for r in RECIPES.values() if r.family == profile})
+        raise UsageError(
+            f"there is no {profile} replication on {dataset}",
+            kind="no-such-recipe",
+            fix=f"choose one of {', '.join(known)}" if known else "use --profile sample or mini",
+        )
+    _provide_dataset(chosen[0], out, source, workers, reporter)
+    _train_all(chosen, out, workers, reporter)
+    results = [read_result(result_path(run, out)) for run in chosen]
+    summary = summarise(profile, dataset, results)
+    write_result(out / "results" / f"replication-{profile}-{dataset}.json", summary)
+    return summary
+
+
+def _provide_dataset(
+    run: Run, out: Path, source: str | None, workers: int, reporter: Reporter
+) -> None:
+    if (out / run.recipe.folder).is_dir():
+        dataset_of(run, out)  # a folder that is no whole dataset is an error, not a reason to build
+        return
+    api.build(
+        run.recipe.dataset,
+        run.recipe.profile,
+        out=str(out),
+        source=source,
+        workers=workers,
+        reporter=reporter,
+    )
+
+
+def result_path(run: Run, out: Path) -> Path:
+    """Where a run's result is written."""
+    return out / "results" / f"{run.name}.json"
+
+
+def _finished(run: Run, out: Path, root: str) -> bool:
+    try:
+        found = read_result(result_path(run, out))
+    except (FileNotFoundError, TangobenchError):
+        return False
+    return bool(found["run_sha256"] == run.sha256 and found["data"]["root"] == root)
+
+
+def _train_all(chosen: Sequence[Run], out: Path, workers: int, reporter: Reporter) -> None:
+    root = dataset_of(chosen[0], out).lock.root
+    todo = [run for run in chosen if not _finished(run, out, root)]
+    todo.sort(key=_weight, reverse=True)
+    if kept := len(chosen) - len(todo):
+        reporter.say(f"{kept} of {len(chosen)} runs are finished already")
+    if not todo:
+        return
+    stop = threading.Event()
+    watcher = threading.Thread(target=_watch, args=(todo, out, reporter, stop), daemon=True)
+    watcher.start()
+    runner = make_runner(workers)
+    try:
+        tasks = [Task(run, out.absolute()) for run in todo]
+        for _ in runner.map(train_and_score, tasks, [run.name for run in todo]):
+            pass
+    finally:
+        stop.set()
+        watcher.join()
+        runner.close()
+    reporter.finish()
+
+
+def _weight(run: Run) -> float:
+    return run.recipe.steps * _COST.get(run.recipe.arch, 1.0)
+
+
+def train_and_score(task: Task) -> str:
+    """One run from wherever it is to its result; runs in a worker process."""
+    import torch
+
+    # One thread per run: two runs side by side are faster than one on two cores, and the bits of a
+    # run then do not depend on the number of workers.
+    torch.set_num_threads(1)
+    folder = train(task.run, Options(out=task.out))
+    return str(evaluate(folder))
+
+
+def _watch(todo: Sequence[Run], out: Path, reporter: Reporter, stop: threading.Event) -> None:
+    """Show the steps that the worker processes have taken, from their metrics files."""
+    steps = sum(run.recipe.steps for run in todo)
+    reporter.start("replicate", steps, sum(map(_weight, todo)))
+    seen = dict.fromkeys(todo, 0)
+    first = True
+    while True:
+        last = stop.is_set()
+        for run in todo:
+            path = run_folder(out, run) / "metrics.jsonl"
+            lines = path.read_bytes().splitlines() if path.is_file() else []
+            for number in range(seen[run], len(lines)):
+                label = f"{run.name} step {number + 1:,}"
+                reporter.advance(_weight(run) / run.recipe.steps, reused=first, label=label)
+            seen[run] = max(seen[run], len(lines))
+        first = False
+        if last:
+            return
+        stop.wait(_WATCH_SECONDS)
+
+
+def summarise(profile: str, dataset: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Scores by architecture and the paper's orderings, judged."""
+    require_one_root(results)
+    metrics = ["lean_joint", "lean_source", "lean_proof"] if dataset == "lean" else [dataset]
+    claims = () if profile == "sample" else CLAIMS
+    return {
+        "format": FORMAT,
+        "profile": profile,
+        "dataset": dataset,
+        "root": results[0]["data"]["root"],
+        "runs": sorted(result["run"] for result in results),
+        "metrics": metrics,
+        "scores": {
+            arch: {metric: scores(results, arch, metric) for metric in metrics} for arch in ARCHS
+        },
+        "claims": [judge(results, *claim, metrics[0], depth=4) for claim in claims],
+    }
+
+
+def judge(
+    results: Sequence[dict[str, Any]], lower: str, higher: str, metric: str, *, depth: int
+) -> dict[str, Any]:
+    """Whether `lower` has the lower NLL: paired differences per seed, their mean and interval."""
+    below, above = scores(results, lower, metric), scores(results, higher, metric)
+    differences = [b - a for a, b in zip(below, above, strict=True)]
+    interval = paired_t(differences)
+    mean, low, high = interval or (None, None, None)
+    paper = NLL[depth]
+    return {
+        "lower": lower,
+        "higher": higher,
+        "metric": metric,
+        "differences": differences,
+        "mean": mean,
+        "interval": None if interval is None else [low, high],
+        "paper": round(paper[higher][metric][0] - paper[lower][metric][0], 3),
+        "verdict": verdict(interval),
+    }
+
+
+def verdict(interval: tuple[float, float, float] | None) -> str:
+    """What the interval of (higher − lower) says about the claim."""
+    if interval is None:
+        return "not enough seeds"
+    mean, low, high = interval
+    if low > 0:
+        return "holds"
+    if high < 0:
+        return "reversed"
+    return "undecided, mean agrees" if mean > 0 else "undecided, mean disagrees"
+
+
+def summary_tables(summary: dict[str, Any]) -> list[Table]:
+    """The scores and the claims of a replication."""
+    metrics = summary["metrics"]
+    name = f"{summary['profile']} replication"
+    score_rows = []
+    for arch in ARCHS:
+        cells = [LABELS[arch]]
+        for metric in metrics:
+            mean, deviation = NLL[4][arch][metric]
+            cells += [spread(summary["scores"][arch][metric]), f"{mean:.3f} ± {deviation:.3f}"]
+        score_rows.append(cells)
+    heads = [h for m in metrics for h in (f"{METRICS[m]} ({name})", f"{METRICS[m]} (paper, 44M)")]
+    compared = Table(
+        title=f"Validation NLL, {name}",
+        columns=["Model", *heads],
+        rows=score_rows,
+        note="A toy trained for seconds: it shows that everything runs and says nothing about the "
+        "models."
+        if summary["profile"] == "sample"
+        else "Models and budgets are smaller than the paper's: compare orders, not values.",
+    )
+    return [compared, _claims_table(summary["claims"], name)] if summary["claims"] else [compared]
+
+
+def _claims_table(claims: Sequence[dict[str, Any]], name: str) -> Table:
+    return Table(
+        title=f"The paper's orderings, {name}",
+        columns=["Claim", "Difference", "95% interval", "Per seed", "Paper", "Verdict"],
+        rows=[_claim_row(claim) for claim in claims],
+        note="NLL of the second model minus the first on equal seeds and rows; positive agrees "
+        "with the paper. Student's t over seeds.",
+    )
+
+
+def _claim_row(claim: dict[str, Any]) -> list[str]:
+    interval = claim["interval"]
+    return [
+        f"{LABELS[claim['lower']]} < {LABELS[claim['higher']]}",
+        "–" if claim["mean"] is None else f"{claim['mean']:+.4f}",
+        "–" if interval is None else f"{interval[0]:+.4f} … {interval[1]:+.4f}",
+        ", ".join(f"{difference:+.4f}" for difference in claim["differences"]),
+        f"{claim['paper']:+.3f}",
+        claim["verdict"],
+    ]

@@ -1,0 +1,181 @@
+"""Results: one JSON object per scored run, with all that is needed to believe it or redo it.
+
+- A result carries the recipe, the seeds, the lock's root, the checkpoint's hash, code and versions,
+  and a checksum of itself: an edited number is noticed.
+- Only a finished run has a result: the final checkpoint, no selection.
+- Timings are kept apart under `training`; everything else is the same whenever it is made again.
+
+Usage: `path = evaluate(Path("out/runs/sample-dm_math-tango-s17-101"))`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from tangobench.errors import CorruptionError, MismatchError, UsageError
+from tangobench.eval.breakdowns import breakdowns
+from tangobench.eval.nll import TOKENS_AT_ONCE, score
+from tangobench.model import build, checkpoint
+from tangobench.model.loader import Stream, configs_of
+from tangobench.model.metrics import read_metrics
+from tangobench.model.provenance import provenance
+from tangobench.model.recipes import Recipe, Run
+from tangobench.model.train import dataset_of
+from tangobench.pipeline.files import write_atomic
+from tangobench.pipeline.hashing import digest
+from tangobench.pipeline.manifest import pretty_json
+from tangobench.pipeline.reading import Dataset
+
+FORMAT: Final = "tangobench-result/1"
+_CURVE_POINTS: Final = 100
+
+
+def evaluate(folder: Path, *, device: str = "cpu", tokens_at_once: int = TOKENS_AT_ONCE) -> Path:
+    """Score a finished run on its validation rows; writes OUT/results/RUN.json."""
+    out = folder.absolute().parents[1]
+    path, trained, run = final_checkpoint(folder)
+    dataset = dataset_of(run, out)
+    _require_root(trained, dataset, path)
+    model = build(run.recipe.model_config(), seed=run.init_seed, device=device)
+    checkpoint.restore_weights(model, trained, path)
+    model.eval()
+    scores: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
+    for config in configs_of(dataset):
+        stream = Stream(dataset, config, "validation", context=run.recipe.context)
+        found = score(model, stream, precision=run.recipe.precision, tokens_at_once=tokens_at_once)
+        name = dataset.lock.name if config == "default" else f"{dataset.lock.name}_{config}"
+        scores[name] = found.tally().as_json()
+        parts[name] = {
+            kind: {label: tally.as_json() for label, tally in tallies.items()}
+            for kind, tallies in breakdowns(found, stream, dataset.lock).items()
+        }
+        stream.close()
+    if len(scores) == 2:
+        # The paper's joint score: both tasks count the same, whatever their numbers of tokens.
+        scores["lean_joint"] = {"nll": sum(s["nll"] for s in scores.values()) / 2}
+    body = _body(run, trained, dataset, folder)
+    body |= {"scores": scores, "breakdowns": parts, "scored_with": provenance(device)}
+    return write_result(out / "results" / f"{run.name}.json", body)
+
+
+def final_checkpoint(folder: Path) -> tuple[Path, checkpoint.Checkpoint, Run]:
+    """The last checkpoint of a finished run and the run it belongs to."""
+    path = checkpoint.latest(folder / "checkpoints")
+    if path is None:
+        raise UsageError(
+            f"{folder} has no checkpoint", kind="run-missing", fix="name a folder in OUT/runs"
+        )
+    found = checkpoint.load(path)
+    run = Run(Recipe(**found.meta["recipe"]), *found.meta["seeds"])
+    if found.step != run.recipe.steps:
+        raise UsageError(
+            f"{folder} is at step {found.step} of {run.recipe.steps}",
+            kind="run-unfinished",
+            fix=f"tangobench train --recipe {run.recipe.name} --seed-pair {run.init_seed},"
+            f"{run.order_seed} --out {folder.parents[1]}",
+        )
+    return path, found, run
+
+
+def _require_root(trained: checkpoint.Checkpoint, dataset: Dataset, path: Path) -> None:
+    found, expected = dataset.lock.root, trained.meta["loader"]["root"]
+    if found != expected:
+        raise MismatchError(
+            f"{path} was trained on root {expected}, {dataset.folder} has root {found}",
+            kind="root-mismatch",
+            fix="score it with the dataset it was trained on",
+            found=found,
+            expected=expected,
+        )
+
+
+def _body(
+    run: Run, trained: checkpoint.Checkpoint, dataset: Dataset, folder: Path
+) -> dict[str, Any]:
+    config = run.recipe.model_config()
+    rows = read_metrics(folder / "metrics.jsonl")
+    seconds = sum(row["seconds"] for row in rows)
+    tokens = sum(row["tokens"] for row in rows)
+    return {
+        "format": FORMAT,
+        "run": run.name,
+        "family": run.recipe.family,
+        "dataset": run.recipe.dataset,
+        "arch": run.recipe.arch,
+        "depth": run.recipe.depth,
+        "seeds": {"initialisation": run.init_seed, "data_order": run.order_seed},
+        "recipe": run.recipe.as_json(),
+        "run_sha256": run.sha256,
+        "data": {
+            "name": dataset.lock.name,
+            "profile": dataset.lock.profile,
+            "root": dataset.lock.root,
+        },
+        "model": {
+            "width": config.width,
+            "nonembedding_params": config.nonembedding_params,
+            "total_params": config.total_params,
+        },
+        "step": trained.step,
+        "checkpoint_sha256": trained.meta["tensors"]["sha256"],
+        "curve": curve(rows),
+        "training": {
+            "seconds": round(seconds, 1),
+            "tokens": tokens,
+            "tokens_per_second": round(tokens / seconds, 1) if seconds else None,
+        },
+        "trained_with": trained.meta["provenance"],
+    }
+
+
+def curve(rows: list[dict[str, Any]], points: int = _CURVE_POINTS) -> dict[str, Any]:
+    """The training loss in about `points` means over equal numbers of steps, per config."""
+    found: dict[str, Any] = {}
+    for config in sorted({row["config"] for row in rows}):
+        chosen = [row for row in rows if row["config"] == config]
+        size = max(1, len(chosen) // points)
+        groups = [chosen[i : i + size] for i in range(0, len(chosen), size)]
+        found[config] = [
+            [group[-1]["step"] + 1, round(sum(row["loss"] for row in group) / len(group), 6)]
+            for group in groups
+        ]
+    return found
+
+
+def write_result(path: Path, body: dict[str, Any]) -> Path:
+    """Write an object with its checksum."""
+    write_atomic(path, (pretty_json({**body, "checksum": digest(body)}) + "\n").encode())
+    return path
+
+
+def read_result(path: Path, form: str = FORMAT) -> dict[str, Any]:
+    """A result whose checksum holds."""
+    try:
+        data = json.loads(path.read_bytes())
+        checksum = data.pop("checksum")
+        whole = data.get("format") == form and digest(data) == checksum
+    except (ValueError, KeyError, AttributeError, TypeError):
+        whole = False
+    if not whole:
+        raise CorruptionError(
+            f"result {path} is damaged, edited or no {form}",
+            kind="result-corrupt",
+            fix="score the run again with `tangobench eval`",
+            path=str(path),
+        )
+    result: dict[str, Any] = data
+    return result
+
+
+def read_results(folders: list[Path]) -> list[dict[str, Any]]:
+    """All run results in some folders, by run name; the first folder that has a run wins."""
+    found: dict[str, dict[str, Any]] = {}
+    for folder in folders:
+        for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
+            if not path.name.startswith("replication-"):
+                result = read_result(path)
+                found.setdefault(result["run"], result)
+    return [found[name] for name in sorted(found)]

@@ -1,0 +1,158 @@
+"""The paper's five tables, our figures beside the paper's.
+
+- "ours" is the mean ± sample standard deviation over the runs found, each at its final checkpoint;
+  fewer than three runs are counted, none is "missing". Nothing is selected or left out.
+- Runs on different roots never share a mean: a table names the root it is about, or refuses.
+- Parameters and operations are computed from the models, not copied.
+
+Usage: `[render(table, "csv") for table in paper_tables(read_results([Path("out/results")]))]`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from tangobench.errors import MismatchError
+from tangobench.eval import published
+from tangobench.eval.published import LABELS, METRICS
+from tangobench.eval.render import Table
+from tangobench.model import config
+from tangobench.model.config import ARCHS
+from tangobench.model.recipes import SEED_PAIRS
+
+Result = dict[str, Any]
+
+MISSING: Final = "missing"
+_NLL_NOTE: Final = (
+    "Validation NLL, mean ± sample standard deviation over seeds, final checkpoint only; lower is "
+    "better. Columns marked (paper) are the paper's figures."
+)
+_SHARING: Final = {True: "1 block reused 4 times", False: "4 independent blocks"}
+_DATASET_NAMES: Final = {"fineweb": "FineWeb-Edu", "lean": "Lean", "dm_math": "Mathematics"}
+
+
+def paper_tables(results: Sequence[Result]) -> Iterator[Table]:
+    """Parameters, main results, Lean, eight blocks, compute."""
+    ours = [result for result in results if result["family"] == "published"]
+    yield parameters()
+    yield nll_table("Four block applications", ours, 4, ["fineweb", "lean_joint", "dm_math"])
+    yield nll_table("Lean", ours, 4, ["lean_joint", "lean_source", "lean_proof"])
+    yield nll_table(
+        "Eight block applications", ours, 8, ["fineweb", "lean_joint", "lean_source", "lean_proof"]
+    )
+    yield compute()
+
+
+def parameters() -> Table:
+    """Widths and nonembedding parameters at four block applications."""
+    rows = []
+    for (arch, dataset), (width, count) in published.PARAMETERS.items():
+        model = config.published(arch, dataset)  # type: ignore[arg-type]
+        name = LABELS[arch] + (f" ({_DATASET_NAMES[dataset]})" if arch == "gau" else "")
+        rows.append(
+            [
+                name,
+                _SHARING[model.shared],
+                f"{model.width:,}",
+                f"{width:,}",
+                f"{model.nonembedding_params:,}",
+                f"{count:,}",
+            ]
+        )
+    return Table(
+        title="Parameter matching",
+        columns=[
+            "Architecture",
+            "Block sharing",
+            "F or E",
+            "F or E (paper)",
+            "Nonembedding parameters",
+            "Nonembedding parameters (paper)",
+        ],
+        rows=rows,
+    )
+
+
+def compute() -> Table:
+    """Parameters, operations and scaling on one FineWeb-Edu sequence."""
+    from tangobench.eval import macs
+
+    rows = []
+    for arch in ARCHS:
+        model = config.published(arch, "fineweb")
+        count = published.PARAMETERS[arch, "fineweb"][1]
+        rows.append(
+            [
+                LABELS[arch],
+                f"{model.nonembedding_params / 1e6:.3f}M",
+                f"{count / 1e6:.3f}M",
+                macs.printed(sum(macs.formula(model, model.context).values())),
+                published.MACS[arch],
+                published.SCALING[arch],
+            ]
+        )
+    return Table(
+        title="Computation, one sequence of 8,192 tokens",
+        columns=[
+            "Model",
+            "Nonembedding parameters",
+            "Nonembedding parameters (paper)",
+            "MACs",
+            "MACs (paper)",
+            "Scaling with sequence length",
+        ],
+        rows=rows,
+        note="One MAC is one multiply–accumulate operation of a forward pass.",
+    )
+
+
+def nll_table(title: str, results: Sequence[Result], depth: int, metrics: Sequence[str]) -> Table:
+    """Our NLL and the paper's for some metrics at one depth."""
+    ours = [result for result in results if result["depth"] == depth]
+    require_one_root(ours)
+    rows = []
+    for arch in ARCHS:
+        cells = [LABELS[arch]]
+        for metric in metrics:
+            cells.append(spread(scores(ours, arch, metric)))
+            mean, deviation = published.NLL[depth][arch].get(metric, (None, None))
+            cells.append(MISSING if mean is None else f"{mean:.3f} ± {deviation:.3f}")
+        rows.append(cells)
+    heads = [head for m in metrics for head in (METRICS[m], f"{METRICS[m]} (paper)")]
+    return Table(title=title, columns=["Model", *heads], rows=rows, note=_NLL_NOTE)
+
+
+def scores(results: Sequence[Result], arch: str, metric: str) -> list[float]:
+    """The metric of every run of an architecture, in the order of seeds."""
+    chosen = [r for r in results if r["arch"] == arch and metric in r["scores"]]
+    chosen.sort(key=lambda r: (r["seeds"]["initialisation"], r["seeds"]["data_order"]))
+    return [float(result["scores"][metric]["nll"]) for result in chosen]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean ± sample standard deviation; says so if runs are missing."""
+    if not values:
+        return MISSING
+    expected = len(SEED_PAIRS)
+    count = "" if len(values) == expected else f" ({len(values)} of {expected} runs)"
+    mean = statistics.fmean(values)
+    if len(values) == 1:
+        return f"{mean:.3f}{count}"
+    return f"{mean:.3f} ± {statistics.stdev(values):.3f}{count}"
+
+
+def require_one_root(results: Sequence[Result]) -> None:
+    """Refuse to compare runs on different datasets of the same name."""
+    seen: dict[str, tuple[str, str]] = {}
+    for result in results:
+        name, root = result["data"]["name"], result["data"]["root"]
+        first_run, first_root = seen.setdefault(name, (result["run"], root))
+        if root != first_root:
+            raise MismatchError(
+                f"run {first_run} is scored on {name} with root {first_root}, run "
+                f"{result['run']} on root {root}",
+                kind="root-mismatch",
+                fix="compare runs on one dataset only: move the other results away",
+            )

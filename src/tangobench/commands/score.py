@@ -1,0 +1,116 @@
+"""`eval`, `tables` and `replicate`: scoring runs and comparing them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+from tangobench.commands._common import add_output_options, emit_json
+from tangobench.commands.train import add_compute_options, compute_device
+from tangobench.errors import UsageError
+
+FORMS: Final = ("markdown", "latex", "csv", "html")
+
+
+def add(commands: Any) -> None:
+    """Add the commands to the program."""
+    scorer = commands.add_parser(
+        "eval",
+        help="score a finished run on its validation rows",
+        description="Writes OUT/results/RUN.json and prints the scores.",
+    )
+    scorer.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
+    scorer.add_argument(
+        "--out", default="out", metavar="DIR", help="where a bare name is looked up"
+    )
+    scorer.add_argument(
+        "--tokens-at-once", type=int, default=4096, metavar="N", help="does not change the result"
+    )
+    add_compute_options(scorer)
+    add_output_options(scorer)
+    scorer.set_defaults(run=_eval)
+    tabler = commands.add_parser("tables", help="the paper's five tables, ours beside the paper's")
+    tabler.add_argument(
+        "folders",
+        nargs="*",
+        type=Path,
+        metavar="RESULTS",
+        help="folders of results (default: results and out/results)",
+    )
+    tabler.add_argument("--format", choices=FORMS, default="markdown")
+    add_output_options(tabler)
+    tabler.set_defaults(run=_tables)
+    repeater = commands.add_parser(
+        "replicate",
+        help="train and score all six models at a small size; run again to resume",
+        description="Builds the dataset if it is not in OUT, then trains six architectures with "
+        "three seed pairs each and judges the paper's orderings.",
+    )
+    repeater.add_argument("--profile", choices=("sample", "mini"), default="sample")
+    repeater.add_argument("--dataset", choices=("dm_math", "lean", "fineweb"), default="dm_math")
+    repeater.add_argument("--out", default="out", metavar="DIR", help="parent folder")
+    repeater.add_argument("--source", metavar="WHERE", help="input for building the dataset")
+    repeater.add_argument("--workers", type=int, default=2, metavar="N", help="runs side by side")
+    repeater.add_argument("--format", choices=FORMS, default="markdown")
+    add_output_options(repeater)
+    repeater.set_defaults(run=_replicate)
+
+
+def _eval(args: argparse.Namespace) -> int:
+    from tangobench.eval.results import evaluate, read_result
+
+    if args.tokens_at_once < 1:
+        raise UsageError("--tokens-at-once is below 1", kind="usage", fix="use 1 or more")
+    folder = Path(args.run_folder)
+    if not folder.is_dir():
+        folder = Path(args.out) / "runs" / args.run_folder
+    path = evaluate(folder, device=compute_device(args), tokens_at_once=args.tokens_at_once)
+    result = read_result(path)
+    if args.json:
+        emit_json(result)
+        return 0
+    for name, found in result["scores"].items():
+        targets = f" over {found['count']:,} targets" if "count" in found else ""
+        print(f"{name:<12} {found['nll']:.4f} nats{targets}")
+    print(path)
+    return 0
+
+
+def _tables(args: argparse.Namespace) -> int:
+    from tangobench.eval.render import render
+    from tangobench.eval.results import read_results
+    from tangobench.eval.tables import paper_tables
+
+    for folder in args.folders:
+        if not folder.is_dir():
+            raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
+    folders = args.folders or [Path("results"), Path("out/results")]
+    tables = list(paper_tables(read_results(folders)))
+    if args.json:
+        emit_json([{"title": t.title, "columns": t.columns, "rows": t.rows} for t in tables])
+    else:
+        print("\n".join(render(table, args.format) for table in tables), end="")
+    return 0
+
+
+def _replicate(args: argparse.Namespace) -> int:
+    from tangobench.eval.render import render
+    from tangobench.eval.replicate import replicate, summary_tables
+    from tangobench.pipeline.progress import Reporter
+
+    if args.workers < 1:
+        raise UsageError(f"--workers is {args.workers}", kind="workers", fix="use 1 or more")
+    summary = replicate(
+        args.profile,
+        args.dataset,
+        Path(args.out),
+        workers=args.workers,
+        source=args.source,
+        reporter=Reporter(quiet=args.quiet or args.json),
+    )
+    if args.json:
+        emit_json(summary)
+    else:
+        print("\n".join(render(table, args.format) for table in summary_tables(summary)), end="")
+    return 0

@@ -1,0 +1,118 @@
+"""Results: what a finished run is worth, and that an edited number is noticed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from tangobench.cli import main
+from tangobench.errors import CorruptionError, MismatchError, UsageError
+from tangobench.eval.results import curve, evaluate, read_result, read_results
+from tangobench.model.recipes import RECIPES, Run
+from tangobench.model.train import Options, train
+
+
+def short_run(dataset, arch="untied_transformer"):
+    recipe = dataclasses.replace(
+        RECIPES[f"sample-{dataset}-{arch}"], steps=4, batch=4, warmup=1, target_params=30_000
+    )
+    return Run(recipe, 17, 101)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, make_toy_math, make_toy_lean):
+    out = tmp_path_factory.mktemp("out")
+    make_toy_math(out)
+    make_toy_lean(out)
+    return {d: train(short_run(d), Options(out=out)) for d in ("dm_math", "lean")}
+
+
+def test_a_result_says_all_that_is_needed_to_redo_it(trained):
+    path = evaluate(trained["dm_math"])
+    result = read_result(path)
+    assert path == trained["dm_math"].parents[1] / "results" / f"{result['run']}.json"
+    recipe = short_run("dm_math").recipe
+    assert result["recipe"] == recipe.as_json()
+    assert result["seeds"] == {"initialisation": 17, "data_order": 101}
+    assert len(result["data"]["root"]) == 64
+    assert len(result["checkpoint_sha256"]) == 64
+    assert result["model"]["nonembedding_params"] == recipe.model_config().nonembedding_params
+    assert {"tangobench", "code_sha256", "torch", "device"} <= set(result["scored_with"])
+    found = result["scores"]["dm_math"]
+    assert found["nll"] == pytest.approx(found["sum"] / found["count"])
+    assert set(result["breakdowns"]["dm_math"]) >= {"module", "difficulty", "position"}
+
+
+def test_scoring_again_gives_the_same_file(trained):
+    first = evaluate(trained["dm_math"]).read_bytes()
+    assert evaluate(trained["dm_math"]).read_bytes() == first
+
+
+def test_lean_joint_is_the_mean_of_the_two_tasks(trained):
+    scores = read_result(evaluate(trained["lean"]))["scores"]
+    source, proof = scores["lean_source"], scores["lean_proof"]
+    assert source["count"] != proof["count"]
+    assert scores["lean_joint"]["nll"] == (source["nll"] + proof["nll"]) / 2
+
+
+@pytest.mark.parametrize("old", ['"count": 1', '"arch": "u', '"data_order": 101'])
+def test_an_edited_result_is_refused(trained, tmp_path, old):
+    text = evaluate(trained["dm_math"]).read_text()
+    assert old in text
+    copy = tmp_path / "copy.json"
+    copy.write_text(text.replace(old, old[:-1] + "3", 1))
+    with pytest.raises(CorruptionError):
+        read_result(copy)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"checksum": 1}'])
+def test_what_is_no_result_is_refused(tmp_path, text):
+    path = tmp_path / "a.json"
+    path.write_text(text)
+    with pytest.raises(CorruptionError):
+        read_result(path)
+
+
+def test_an_unfinished_run_has_no_result(tmp_path, make_toy_math, capsys):
+    make_toy_math(tmp_path)
+    folder = train(short_run("dm_math"), Options(out=tmp_path, stop_at=2))
+    with pytest.raises(UsageError, match="step 2 of 4"):
+        evaluate(folder)
+    assert main(["eval", str(folder)]) == 2
+    assert "--recipe sample-dm_math-untied_transformer" in capsys.readouterr().err
+    assert main(["eval", str(tmp_path / "nothing")]) == 2
+
+
+def test_another_dataset_is_refused(tmp_path, make_toy_math):
+    make_toy_math(tmp_path / "a")
+    make_toy_math(tmp_path / "b", seed=9)
+    train(short_run("dm_math"), Options(out=tmp_path / "a"))
+    (tmp_path / "a" / "runs").rename(tmp_path / "b" / "runs")
+    with pytest.raises(MismatchError, match="was trained on root"):
+        evaluate(next((tmp_path / "b" / "runs").iterdir()))
+
+
+def test_the_command_prints_scores_and_json(trained, capsys):
+    assert main(["eval", str(trained["lean"])]) == 0
+    printed = capsys.readouterr().out
+    assert "lean_joint" in printed
+    assert "targets" in printed
+    assert main(["eval", str(trained["lean"]), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"].startswith("sample-lean")
+
+
+def test_read_results_finds_runs_only(trained, tmp_path):
+    folder = evaluate(trained["dm_math"]).parent
+    (folder / "replication-x.json").write_text("{}")
+    assert "sample-dm_math-untied_transformer-s17-101" in [r["run"] for r in read_results([folder])]
+    assert read_results([tmp_path / "none"]) == []
+
+
+def test_a_curve_is_about_a_hundred_means():
+    rows = [{"step": s, "config": "default", "loss": float(s)} for s in range(1000)]
+    points = curve(rows)["default"]
+    assert len(points) == 100
+    assert points[0] == [10, 4.5]
+    assert points[-1][0] == 1000
