@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import importlib
+import os
 import platform
 import sys
 import time
@@ -23,7 +24,7 @@ from tangobench.errors import TangobenchError, UsageError
 from tangobench.pipeline import publish
 from tangobench.pipeline.build import Job, Result
 from tangobench.pipeline.files import exclusive
-from tangobench.pipeline.hashing import digest
+from tangobench.pipeline.hashing import sha256_bytes
 from tangobench.pipeline.manifest import Lock, read_lock
 from tangobench.pipeline.pool import Runner, make_runner
 from tangobench.pipeline.progress import Reporter
@@ -113,7 +114,7 @@ def run(request: Request, runner: Runner, reporter: Reporter | None = None) -> B
             reporter.say(f"{folder} is already built; every file was checked again")
             return Built(folder, lock, True)
         # The name of the machine keeps two machines with one store out of each other's scratch.
-        scratch = digest([platform.node(), str(folder)])[:12]
+        scratch = sha256_bytes(os.fsencode(f"{platform.node()}:{folder}"))[:12]
         store = open_store(request.store or str(folder.parent / ".units"), scratch=scratch)
         store.clear_scratch()
         try:

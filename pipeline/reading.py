@@ -219,7 +219,7 @@ def map_checked(folder: Path, entry: dict[str, Any], what: str = "shard") -> pa.
     if found == 0:
         return pa.py_buffer(b"")
     try:
-        with pa.memory_map(str(path)) as file:
+        with pa.memory_map(os.fsencode(path)) as file:
             buffer = file.read_buffer()
     except OSError as error:
         raise broken(path, "unreadable", str(error), what) from None

@@ -116,7 +116,7 @@ class LocalStore(Store):
         try:
             if path.stat().st_size == 0:
                 return pa.py_buffer(b"")
-            with pa.memory_map(str(path)) as file:
+            with pa.memory_map(os.fsencode(path)) as file:
                 return file.read_buffer()
         except FileNotFoundError:
             raise
