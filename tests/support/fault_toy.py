@@ -46,7 +46,7 @@ def request(out: Path | str, **more: object) -> api.Request:
 
 def draw(args: dict, store) -> Output:
     """Numbers, in their own record as well."""
-    _fault(args["number"])
+    _fault(args["number"], args["faults"])
     rng = np.random.default_rng([args["seed"], args["number"]])
     values = rng.integers(0, 90, args["rows"] * 8, np.uint16)
     return Output(values.tobytes(), {"sum": int(values.sum()), "tuple": (1, 2), "keys": {3: "x"}})
@@ -80,7 +80,9 @@ def decide(args: dict, store) -> Output:
 def build(spec: Spec, source: str | None, job: Job) -> Result:
     """All stages."""
     inputs = [{"number": n, "rows": spec.rows, "seed": spec.seed} for n in range(spec.units)]
-    drawn = job.run(Stage("draw", 1, draw), [Unit(f"part {i['number']}", i) for i in inputs])
+    faults = {key: value for key, value in os.environ.items() if key.startswith("TOY_")}
+    units = [Unit(f"part {i['number']}", i, {**i, "faults": faults}) for i in inputs]
+    drawn = job.run(Stage("draw", 1, draw), units)
     plans = [
         {"config": config, "address": record.address, "rows": spec.rows}
         for config in ("wide", "long")
@@ -145,16 +147,15 @@ def why(folder: Path, lock, ident: str) -> list[str]:
     raise InputError(f"no {ident!r} in {folder}", kind="not-found", fix="ask for another")
 
 
-def _fault(number: int) -> None:
-    """Faults come from outside, so that they cannot be part of a unit's inputs."""
-    log = os.environ.get("TOY_LOG")
-    if log:
-        with Path(log).open("a") as file:
+def _fault(number: int, faults: dict[str, str]) -> None:
+    """Faults travel in a unit's arguments, never in its inputs, so they cannot change the root."""
+    if "TOY_LOG" in faults:
+        with Path(faults["TOY_LOG"]).open("a") as file:
             file.write(f"{number}\n")
-    time.sleep(float(os.environ.get("TOY_SECONDS", "0")))
-    if os.environ.get("TOY_BAD") == str(number):
+    time.sleep(float(faults.get("TOY_SECONDS", "0")))
+    if faults.get("TOY_BAD") == str(number):
         raise InputError(f"number {number} is odd", kind="odd", fix="use even numbers")
-    if os.environ.get("TOY_BUG") == str(number):
+    if faults.get("TOY_BUG") == str(number):
         raise RuntimeError("boom")
-    if os.environ.get("TOY_DIE") == str(number):
+    if faults.get("TOY_DIE") == str(number):
         os._exit(9)

@@ -1,0 +1,252 @@
+"""The program from outside: exit codes, JSON, help."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import fault_toy
+import pytest
+from trees import temporary_files
+
+from tangobench import cli
+from tangobench.errors import EXIT_CODES
+
+SUPPORT = Path(fault_toy.__file__).parent
+COMMANDS = ("plan", "build", "verify", "diff", "inspect", "why", "doctor")
+
+
+@pytest.fixture
+def run(toy, capsys):
+    """Run the program in this process: exit code, standard output, standard error."""
+
+    def running(*words: object) -> tuple[int, str, str]:
+        handler = signal.getsignal(signal.SIGTERM)
+        try:
+            code = cli.main([str(word) for word in words])
+        except SystemExit as stop:
+            code = stop.code
+        finally:
+            signal.signal(signal.SIGTERM, handler)
+        return code, *capsys.readouterr()
+
+    return running
+
+
+def test_help_lists_commands_and_exit_codes(run):
+    code, out, _ = run("--help")
+    assert code == 0
+    for name in COMMANDS:
+        assert re.search(rf"^ +{name} ", out, re.M)
+    for number, meaning in EXIT_CODES.items():
+        assert re.search(rf"^ +{number}  {re.escape(meaning)}$", out, re.M)
+    assert set(EXIT_CODES) == {0, 1, 2, 3, 4, 5, 6, 7, 130}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help_and_json(run, command):
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert "--json" in out
+
+
+def test_version(run):
+    assert run("--version")[1].startswith("tangobench 0.")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["nonsense"],
+        ["build"],
+        ["build", "nothing"],
+        ["build", "toy", "--workers", "0"],
+        ["build", "toy", "--workers", "x"],
+        ["build", "toy", "--wait", "nan"],
+        ["build", "toy", "--wait", "-1"],
+        ["plan", "toy", "--workers", "0"],
+        ["build", "toy", "--runner", "slurm"],
+        ["build", "toy", "--set", "rows"],
+        ["build", "toy", "--set", "a=1", "--set", "a.b=1"],
+        ["build", "toy", "--profile", "none"],
+        ["build", "toy", "--set", "rows=x"],
+        ["build", "toy", "--set", "row=1"],
+        ["build", "toy", "--set", "units=-1"],
+        ["build", "toy", "--store", "nowhere://x"],
+        ["build", "toy", "--quie"],
+        ["plan", "toy", "--manifest", "/no/such.toml"],
+    ],
+    ids=" ".join,
+)
+def test_usage_errors_are_two_lines_and_exit_with_2(run, toy, tmp_path, words):
+    known = len(words) > 1 and words[1] == "toy"
+    manifest = ["--manifest", toy.MANIFEST] if known and "--manifest" not in words else []
+    out = ["--out", tmp_path / "out"] if known else []
+    code, stdout, stderr = run(*words, *manifest, *out)
+    assert (code, stdout) == (2, "")
+    assert stderr.startswith("tangobench: ")
+    assert re.fullmatch(r"tangobench: .+\n  try: .+\n", stderr)
+    assert "Traceback" not in stderr
+    code, stdout, stderr = run(*words, *manifest, *out, "--json")
+    error = json.loads(stdout)
+    assert (code, error["exit_code"], stderr) == (2, 2, "")
+    assert {"error", "message", "fix", "details"} <= error.keys()
+
+
+def test_build_verify_diff_inspect(run, toy, tmp_path):
+    base = ["build", "toy", "--manifest", toy.MANIFEST, "--out"]
+    code, root, err = run(*base, tmp_path / "a")
+    assert code == 0
+    assert re.fullmatch(r"[0-9a-f]{64}\n", root)
+    assert "wide/train" in err
+    folder = tmp_path / "a" / "toy-sample"
+    assert run("verify", folder, "--quiet")[:2] == (0, root)
+    found = json.loads(run("verify", folder, "--json")[1])
+    assert (found["root"], found["ok"]) == (root.strip(), True)
+    assert found["rows"]["wide/train"] == 10
+    assert run("diff", folder, folder)[:2] == (0, f"same root {root}")
+    code, built, err = run(*base, tmp_path / "a", "--json")
+    assert (code, err, json.loads(built)["root"]) == (0, "", root.strip())
+    code, out, _ = run("inspect", folder)
+    assert (code, root in out) == (0, True)
+    assert json.loads(run("inspect", folder, "--json")[1])["root"] == root.strip()
+    other = json.loads(run(*base, tmp_path / "b", "--set", "seed=2", "--json")[1])["folder"]
+    code, out, err = run("diff", folder, other)
+    assert code == 3
+    assert "spec.seed\n  a  1\n  b  2\n" in out
+    assert run("diff", folder, other, "--json")[0] == 3
+    code, out, err = run("verify", folder, "--against", other)
+    assert code == 3
+    assert "spec.seed: 1 here, 2 expected" in err
+    assert json.loads(run("verify", folder, "--against", other, "--json")[1])["error"] == (
+        "root-mismatch"
+    )
+    assert run(*base, tmp_path / "a", "--set", "rows=9")[0] == 3
+
+
+def test_a_wrong_lock_to_compare_with_is_noticed_before_the_build(run, toy, tmp_path):
+    words = ["build", "toy", "--manifest", toy.MANIFEST, "--out", tmp_path / "out", "--against"]
+    assert run(*words, tmp_path / "none")[0] == 4
+    assert run(*words, "committed")[0] == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_plan(run, toy):
+    assert json.loads(run("plan", "toy", "--manifest", toy.MANIFEST, "--json")[1])["rows"] == 30
+    assert (
+        "of one core, about 0.5 s with 2 workers"
+        in (run("plan", "toy", "--manifest", toy.MANIFEST, "--workers", 2)[1])
+    )
+
+
+def test_inspect_and_why_say_what_is_not_there(run, toy_folder):
+    assert run("inspect", toy_folder, "--row", 99)[0] == 2
+    assert run("inspect", toy_folder, "--split", "none", "--row", 0)[0] == 2
+    assert run("inspect", toy_folder, "--config", "none", "--row", 0)[0] == 2
+    code, out, _ = run("why", toy_folder, "x", "--json")
+    assert (code, json.loads(out)["error"]) == (5, "not-found")
+    assert run("inspect", toy_folder / "none")[0] == 4
+
+
+def test_jsonl_to_a_file_and_to_a_closed_pipe(run, toy_folder, tmp_path):
+    target = tmp_path / "rows.jsonl"
+    words = ("inspect", toy_folder, "--config", "long", "--jsonl", target)
+    assert run(*words)[0] == 0
+    records = [json.loads(line) for line in target.read_text().splitlines()]
+    assert len(records) == 10
+    assert records[1]["path"] == "Füße/1.lean"
+    assert run("inspect", toy_folder, "--jsonl", toy_folder / "run.json" / "x")[0] == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
+def test_any_terminal_and_a_reader_that_leaves(program, toy_folder, encoding):
+    words = ("inspect", toy_folder, "--config", "long", "--jsonl", "-")
+    done = program(*words, PYTHONIOENCODING=encoding)
+    assert json.loads(done.stdout.splitlines()[1])["path"] == "Füße/1.lean"
+    program("inspect", toy_folder, "--config", "long", PYTHONIOENCODING=encoding)
+
+
+def test_a_closed_pipe_is_no_error(toy_folder):
+    line = f"{sys.executable} -m tangobench inspect {toy_folder} --json | true"
+    line += "; echo ${PIPESTATUS[0]}"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True)
+    assert done.stdout == "0\n"
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def test_a_folder_name_that_is_not_utf8(program, tmp_path):
+    out = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    program("build", "toy", "--out", out)
+    json.loads(program("verify", f"{out}/toy-sample", "--json").stdout)
+    error = json.loads(program("verify", f"{out}/none", "--json", check=4).stdout)
+    assert error["error"] == "lock-missing"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_interrupted_build_exits_with_130_and_leaves_nothing(tmp_path, sent, workers):
+    log = tmp_path / "log"
+    environment = {**os.environ, "TOY_SECONDS": "20", "TOY_LOG": str(log)}
+    words = ["build", "toy", "--out", str(tmp_path / "out"), "--workers", str(workers), "--json"]
+    process = subprocess.Popen(
+        [sys.executable, str(SUPPORT / "toy_cli.py"), *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 60
+    while not log.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(sent)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130, err
+    assert json.loads(out)["error"] == "interrupted"
+    assert not temporary_files(tmp_path / "out")
+    assert not (tmp_path / "out" / "toy-sample").exists()
+
+
+def test_a_bug_is_a_traceback_with_exit_code_1(program, tmp_path):
+    done = program("build", "toy", "--out", tmp_path, "--json", check=1, TOY_BUG="1")
+    assert "RuntimeError: boom" in done.stderr
+    assert "in stage draw, unit part 1" in done.stderr
+    assert json.loads(done.stdout)["error"] == "unexpected"
+
+
+def test_a_worker_that_is_killed(program, tmp_path):
+    words = ("build", "toy", "--out", tmp_path, "--workers", 2, "--json")
+    error = json.loads(program(*words, check=7, TOY_DIE="1").stdout)
+    assert error["error"] == "worker-died"
+    assert "draw: part 1" in error["details"]["units"]
+
+
+def test_a_bad_input_names_the_unit(program, tmp_path):
+    done = program("build", "toy", "--out", tmp_path, "--json", check=5, TOY_BAD="1")
+    error = json.loads(done.stdout)
+    assert (error["error"], error["details"]["unit"]) == ("odd", "part 1")
+
+
+def test_doctor_is_green_here(run):
+    code, out, _ = run("doctor", "--json")
+    checks = json.loads(out)
+    assert code == 0, [check for check in checks if check["state"] == "bad"]
+    assert {"python", "vocabulary", "git", "disk", "device"} <= {check["name"] for check in checks}
+
+
+def test_doctor_names_what_is_missing(run, monkeypatch):
+    from tangobench.commands import doctor
+
+    real = doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "torch" else real(name))
+    code, out, _ = run("doctor")
+    assert code == 7
+    assert re.search(r"✗ torch +not installed\n +run `make setup`", out)
