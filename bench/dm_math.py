@@ -12,7 +12,7 @@ Usage: `python bench/dm_math.py --per-combination 20`; results in bench/results/
 
 import argparse
 import hashlib
-import json
+import os
 import platform
 import sys
 import tempfile
@@ -27,6 +27,7 @@ from tangobench.pipeline.build import Job, Unit
 from tangobench.pipeline.dm_draw import NAMES, Draw, Split, draw
 from tangobench.pipeline.dm_math import generator_identity
 from tangobench.pipeline.dm_stages import DRAW
+from tangobench.pipeline.manifest import pretty_json
 from tangobench.pipeline.pool import ProcessRunner
 from tangobench.pipeline.store import open_store
 
@@ -38,11 +39,15 @@ def main() -> int:
     report = compare(options.seed, options.split, options.start, options.per_combination)
     print_table(report)
     if options.scaling:
-        report["two_workers_over_one"] = scaling(options.scaling)
-        print(f"two workers are {report['two_workers_over_one']:.2f} times one")
+        report["load_before_scaling"] = os.getloadavg()[0]
+        report["two_workers_over_one"] = round(scaling(options.scaling), 3)
+        print(
+            f"two workers are {report['two_workers_over_one']:.2f} times one "
+            f"(load of the machine before: {report['load_before_scaling']:.1f})"
+        )
     if options.write:
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(report, indent=1, sort_keys=True) + "\n")
+        RESULTS.write_text(pretty_json(report) + "\n")
     for difference in report["differences"]:
         print(f"DIFFERENT: {difference}", file=sys.stderr)
     return 1 if report["differences"] else 0
@@ -89,12 +94,12 @@ def compare(seed: int, split: Split, start: int, count: int) -> dict[str, Any]:
         "differences": differences,
         "python": platform.python_version(),
         "generator": generator_identity(),
-        "upstream_rows_per_second": rows / totals[0],
-        "rows_per_second": rows / totals[1],
-        "times_upstream": totals[0] / totals[1],
-        "times_upstream_by_module": {name: a / b for name, (a, b) in seconds.items()},
+        "upstream_rows_per_second": round(rows / totals[0], 1),
+        "rows_per_second": round(rows / totals[1], 1),
+        "times_upstream": round(totals[0] / totals[1], 2),
         "milliseconds_by_module": {
-            name: [1e3 * a / (3 * count), 1e3 * b / (3 * count)] for name, (a, b) in seconds.items()
+            name: [round(1e3 * side / (3 * count), 3) for side in pair]
+            for name, pair in seconds.items()
         },
     }
 
