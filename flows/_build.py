@@ -76,7 +76,7 @@ def in_flow(request: Request, where: Where) -> State[Any]:
 
     def work(logger: Any) -> tuple[str, dict[str, Any]]:
         check(where.runner, where.address)
-        reporter = RunReporter(logger, run_name(request))
+        reporter = RunReporter(logger, request.name, request.profile)
         with closing(PrefectRunner(where.count, where.address)) as runner:
             built = api.run(request, runner, reporter)
         publish_lock(built.lock, built.folder, logger)

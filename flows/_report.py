@@ -3,7 +3,7 @@
 - Log lines carry the stage and the unit's label; a stage logs at most every few seconds.
 - Nothing here decides anything: an API that fails to take an artifact does not fail a build.
 
-Usage: `api.run(request, runner, RunReporter(logger, "lean-sample"))`.
+Usage: `api.run(request, runner, RunReporter(logger, "lean", "sample"))`.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ def plain(line: str) -> str:
 class RunReporter(Reporter):
     """Progress of a build as logs and progress artifacts of the current flow run."""
 
-    def __init__(self, logger: Logger, dataset: str) -> None:
+    def __init__(self, logger: Logger, dataset: str, profile: str) -> None:
         super().__init__(quiet=True)
         self._logger = logger
         self._dataset = dataset
+        self._profile = profile
         self._artifact: UUID | None = None
         self._name = ""
         self._total = self._so_far = 0.0
@@ -67,7 +68,7 @@ class RunReporter(Reporter):
         self._count = self._kept = 0
         self._so_far = 0.0
         self._stage_began = self._updated = self._logged = time.monotonic()
-        key = artifact_key(self._dataset, stage)
+        key = artifact_key(self._dataset, self._profile, stage.removeprefix(f"{self._dataset}-"))
         self._artifact = self._try(
             lambda: create_progress_artifact(0.0, key=key, description=f"{stage}, {units:,} units")
         )
@@ -132,9 +133,11 @@ def publish_lock(lock: Lock, folder: Path, logger: Logger) -> None:
     if card.is_file():
         text = card.read_text(encoding="utf-8")
         attempt(lambda: create_markdown_artifact(text, key=f"{dataset}-card"), logger)
-        attempt(
-            lambda: create_link_artifact(
-                card.as_uri(), link_text=f"report: {card}", key=f"{dataset}-report"
-            ),
-            logger,
-        )
+    site = folder.parent / "report" / "index.html"
+    report = site if site.is_file() else card
+    attempt(
+        lambda: create_link_artifact(
+            report.as_uri(), link_text=str(report), key=f"{dataset}-report", description="report"
+        ),
+        logger,
+    )

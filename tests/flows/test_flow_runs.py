@@ -66,8 +66,8 @@ def test_a_flow_run_gives_the_root_of_a_library_call_and_shows_it(build, toy, tm
     assert run.name.startswith("lean-sample-") and len(run.name) == len("lean-sample-") + 8
     assert {"tangobench", "lean", "sample"} <= set(run.tags)
     artifacts = read_artifacts(state)
-    assert {f"{run.name}-draw", f"{run.name}-total"} <= set(artifacts)
-    assert artifacts[f"{run.name}-draw"]["data"] == 100.0
+    assert {"lean-sample-draw", "lean-sample-total"} <= set(artifacts)
+    assert artifacts["lean-sample-draw"]["data"] == 100.0
     assert expected in str(artifacts["lean-sample-lock"]["data"])
     assert "README.md" in artifacts["lean-sample-report"]["data"]
     logs = read_logs(state)
