@@ -3,13 +3,17 @@
 - Parameters: norm_attn, wq, wk, wv, wo, norm_ffn, w_gate, w_up, w_down; matrices are (out, in).
 - The same block serves both baselines: one block applied `depth` times (recurrent) or `depth`
   independent ones (untied). Scale 1/√d_h, no query or key norm.
-- Attention is `scaled_dot_product_attention`.
+- Attention is `scaled_dot_product_attention`; a large SwiGLU recomputes its hidden layer in the
+  backward pass instead of keeping it (T × F three times per application).
 
-Shapes: B batch, T positions, C model channels.
+Shapes: B batch, T positions, C model channels, R rows (positions of all sequences), F width.
 Usage: `h_BTC = TransformerBlock(config)(h_BTC)`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +22,9 @@ from torch import Tensor, nn
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
 from tangobench.model.decode import PrefixCache
+
+RECOMPUTE_ABOVE: Final = 1 << 24  # hidden entries (B·T·F) from which SwiGLU recomputes them
+ROWS_AT_ONCE: Final = 1024
 
 
 class TransformerBlock(nn.Module):
@@ -67,5 +74,48 @@ class TransformerBlock(nn.Module):
     def _finish(self, h_BTC: Tensor, mixed_BHTK: Tensor) -> Tensor:
         h_BTC = h_BTC + F.linear(layers.merge_heads(mixed_BHTK), self.wo)
         x_BTC = layers.rms_norm(h_BTC, self.norm_ffn)
+        if x_BTC.shape[:2].numel() * self.config.width > RECOMPUTE_ABOVE:
+            weights = (self.w_gate, self.w_up, self.w_down)
+            y_RC: Tensor = _SwiGlu.apply(x_BTC.flatten(0, 1), *weights)  # type: ignore[no-untyped-call]
+            return h_BTC + y_RC.view_as(h_BTC)
         hidden = F.silu(F.linear(x_BTC, self.w_gate)) * F.linear(x_BTC, self.w_up)
         return h_BTC + F.linear(hidden, self.w_down)
+
+
+class _SwiGlu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x_RC: Tensor, w_gate: Tensor, w_up: Tensor, w_down: Tensor) -> Tensor:
+        ctx.dtype = layers.autocast_dtype(x_RC)
+        ctx.save_for_backward(x_RC, w_gate, w_up, w_down)
+        y_RC = torch.empty_like(x_RC)
+        with layers.full_precision(x_RC):
+            gate, up, down = (w.to(ctx.dtype) for w in (w_gate, w_up, w_down))
+            for rows in _row_parts(x_RC):
+                x = x_RC[rows].to(ctx.dtype)
+                y_RC[rows] = F.silu(x @ gate.T).mul_(x @ up.T) @ down.T
+        return y_RC
+
+    @staticmethod
+    def backward(ctx: Any, dy_RC: Tensor) -> tuple[Tensor, ...]:
+        x_RC, *weights = ctx.saved_tensors
+        dx_RC = torch.empty_like(x_RC)
+        dgate, dup, ddown = (torch.zeros_like(w) for w in weights)
+        with layers.full_precision(x_RC):
+            gate, up, down = (w.to(ctx.dtype) for w in weights)
+            for rows in _row_parts(x_RC):
+                x, dy = x_RC[rows].to(ctx.dtype), dy_RC[rows].to(ctx.dtype)
+                before, raised = x @ gate.T, x @ up.T
+                opened = F.silu(before)
+                ddown += dy.T @ (opened * raised)
+                dhidden = dy @ down
+                draised = dhidden * opened
+                dbefore = torch.ops.aten.silu_backward(dhidden.mul_(raised), before)
+                dx_RC[rows] = dbefore @ gate + draised @ up
+                dgate += dbefore.T @ x
+                dup += draised.T @ x
+        return dx_RC, dgate, dup, ddown
+
+
+def _row_parts(x_RC: Tensor) -> Iterator[slice]:
+    for start in range(0, x_RC.shape[0], ROWS_AT_ONCE):
+        yield slice(start, start + ROWS_AT_ONCE)

@@ -151,9 +151,14 @@ class WangoKernel:
 
 
 def _padded(x_NTX: Tensor, start: int, reach: int, blocks: int) -> Tensor:
-    """Rows start − reach … start + 64·blocks − 1 of `x`; rows outside the sequence are zero."""
+    """Rows start − reach … start + 64·blocks − 1 of `x`; rows outside the sequence are zero.
+
+    A view where no row is outside, which is the case for all groups but the first and last.
+    """
     sequences, length, channels = x_NTX.shape
     low, high = max(0, start - reach), min(length, start + blocks * BLOCK)
+    if high - low == reach + blocks * BLOCK:
+        return x_NTX[:, low:high]
     out = x_NTX.new_zeros(sequences, reach + blocks * BLOCK, channels)
     out[:, low - start + reach : high - start + reach] = x_NTX[:, low:high]
     return out

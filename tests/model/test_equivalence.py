@@ -1,0 +1,103 @@
+"""Fast paths against naive.py, in float64: logits and every gradient."""
+
+import pytest
+import torch
+from awake_models import awake, random_tokens, reference_gradients
+
+from tangobench.model import crossgate, dense, naive, tango, transformer
+from tangobench.model.config import ARCHS
+
+LENGTHS = (1, 2, 63, 64, 65, 127, 255, 257, 1000)
+
+
+def compare(model, tokens):
+    generator = torch.Generator().manual_seed(1)
+    shape = (*tokens.shape, model.config.vocabulary)
+    direction = torch.randn(shape, generator=generator, dtype=torch.float64)
+    logits = model(tokens)
+    (logits * direction).sum().backward()
+    expected, gradients = reference_gradients(model, tokens, direction)
+    torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-9)
+    for name, parameter in model.named_parameters():
+        scale = gradients[name].abs().max().clamp(min=1)
+        found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(
+            found / scale, gradients[name] / scale, rtol=0, atol=1e-9, msg=lambda m, n=name: n + m
+        )
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("arch", ARCHS)
+def test_logits_and_gradients(arch, length):
+    compare(awake(arch), random_tokens(2 if length < 300 else 1, length))
+
+
+@pytest.mark.parametrize("length", (1, 65, 300))
+@pytest.mark.parametrize("arch", ("tango", "wango", "recurrent_transformer"))
+def test_recomputing_paths(arch, length, monkeypatch):
+    monkeypatch.setattr(tango, "FUSE_ABOVE", 0)
+    monkeypatch.setattr(transformer, "RECOMPUTE_ABOVE", 0)
+    monkeypatch.setattr(transformer, "ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(crossgate, "ROWS_AT_ONCE", 128)
+    compare(awake(arch), random_tokens(3, length))
+
+
+@pytest.mark.parametrize("window", (1, 5, 64, 100, 400))
+def test_any_window(window):
+    compare(awake("wango", window=window), random_tokens(2, 300))
+
+
+@pytest.mark.parametrize("global_term", ("mean", "sum"))
+@pytest.mark.parametrize("chunk", (1, 7, 64))
+def test_any_chunk(chunk, global_term):
+    model = awake("flash", chunk=chunk, global_term=global_term)
+    compare(model, random_tokens(2, 150))
+
+
+@pytest.mark.parametrize("ablation", ("null_gate", "temperature"))
+@pytest.mark.parametrize("arch", ("tango", "wango"))
+def test_ablations(arch, ablation):
+    model = awake(arch, **{ablation: False})
+    missing = {"null_gate": "null_bias", "temperature": "theta"}[ablation]
+    assert f"blocks.0.{missing}" not in model.state_dict()
+    compare(model, random_tokens(2, 130))
+
+
+@pytest.mark.parametrize("arch", ("wango", "flash"))
+def test_dense_blocks_are_the_same_function(arch):
+    model = awake(arch, chunk=64)
+    tokens = random_tokens(2, 320)
+    params = dict(model.named_parameters())
+    expected = naive.logits(model.config, params, tokens)
+    found = naive.logits(model.config, params, tokens, mixers=dense.MIXERS)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_zero_embeddings_have_finite_gradients(arch):
+    # A zero row makes zero queries and keys: plain x/‖x‖ would give NaN here.
+    model = awake(arch)
+    with torch.no_grad():
+        model.embed[0] = 0
+    model(torch.zeros(1, 70, dtype=torch.long)).sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_state_dict_names_and_shapes(arch):
+    names = {
+        "tango": "norm wq wk wg wv wo theta null_bias",
+        "wango": "norm wq wk wg wv wo theta null_bias",
+        "recurrent_transformer": "norm_attn wq wk wv wo norm_ffn w_gate w_up w_down",
+        "untied_transformer": "norm_attn wq wk wv wo norm_ffn w_gate w_up w_down",
+        "gau": "norm_weight norm_bias w_in b_in gamma beta toeplitz w_out b_out",
+        "flash": "norm_weight norm_bias w_in b_in gamma beta toeplitz w_out b_out",
+    }[arch].split()
+    model = awake(arch)
+    blocks = 1 if arch in ("tango", "wango", "recurrent_transformer") else 2
+    expected = {f"blocks.{i}.{name}" for i in range(blocks) for name in names}
+    assert set(model.state_dict()) == expected | {"embed", "final_norm"}
+    if arch == "flash":
+        assert model.blocks[0].gamma.shape == (4, 8)
+        assert model.blocks[0].toeplitz.shape == (2 * 256 - 1,)
