@@ -46,14 +46,12 @@ def plan_push(folder: Path, repository: str) -> Upload:
             kind="repository-name",
             fix="write OWNER/NAME, such as me/lean-sample",
         )
-    if (folder / LOCK_NAME).is_file():
-        kind, files, message = _dataset_files(folder)
-    else:
-        kind, files, message = _model_files(folder)
+    is_dataset = (folder / LOCK_NAME).is_file()
+    files, message = _dataset_files(folder) if is_dataset else _model_files(folder)
     return Upload(
         folder=folder,
         repository=repository,
-        kind=kind,
+        kind="dataset" if is_dataset else "model",
         files=files,
         bytes=sum((folder / file).stat().st_size for file in files),
         message=message,
@@ -96,14 +94,14 @@ def stale(upload: Upload, there: list[str]) -> list[str]:
     return sorted(set(fnmatch.filter(there, _SHARDS)) - set(upload.files))
 
 
-def _dataset_files(folder: Path) -> tuple[Literal["dataset"], tuple[str, ...], str]:
+def _dataset_files(folder: Path) -> tuple[tuple[str, ...], str]:
     lock = verify(folder)
     files = [entry["path"] for entry in lock.shards + lock.data["side_files"]]
     message = f"{lock.name} {lock.profile}, root {lock.root}"
-    return "dataset", (*sorted(files), LOCK_NAME), message
+    return (*sorted(files), LOCK_NAME), message
 
 
-def _model_files(folder: Path) -> tuple[Literal["model"], tuple[str, ...], str]:
+def _model_files(folder: Path) -> tuple[tuple[str, ...], str]:
     names = sorted(
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
@@ -116,4 +114,4 @@ def _model_files(folder: Path) -> tuple[Literal["model"], tuple[str, ...], str]:
             fix="name a dataset folder such as out/lean-sample, or a run folder under out/runs",
             path=str(folder),
         )
-    return "model", tuple(names), f"{folder.name}"
+    return tuple(names), folder.name

@@ -1,0 +1,237 @@
+"""The results' page: our runs, and the paper's figures beside them, never mixed.
+
+- Seeds are shown as a band from the lowest to the highest run, with the mean as the line.
+- A group is one dataset, recipe family and depth; only architectures differ inside it.
+- The paper's numbers come from models of 44M parameters and whole budgets; ours may be far smaller,
+  and the page says so beside every table.
+
+Usage: `results_context(gather(Path("out")))`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tangobench.eval import published as paper
+from tangobench.eval.charts import Axis, Figure, Series, Table, heat_map, lines, scatter
+from tangobench.eval.charts_scale import short
+from tangobench.eval.replicate import FORMAT as REPLICATION
+from tangobench.eval.replicate import summary_tables
+from tangobench.eval.report_gather import Found, title_of
+from tangobench.eval.report_runs import Group, Result, groups, operations, run_macs, values
+from tangobench.eval.results import read_result
+from tangobench.eval.tables import spread
+from tangobench.model.config import ARCHS, published
+
+SHORT_LABELS: Final = paper.LABELS | {
+    "recurrent_transformer": "Recurrent",
+    "untied_transformer": "Untied",
+    "gau": "GAU",
+}
+
+
+def results_context(found: Found) -> dict[str, Any]:
+    """Everything that the results page shows."""
+    claims = [claim_table(path) for path in found.replications]
+    return {
+        "groups": [_group(group, claims) for group in groups(found.results)],
+        "paper": [paper_table(4), paper_table(8)],
+        "paper_figure": paper_figure(),
+    }
+
+
+def claim_table(path: Path) -> dict[str, Any]:
+    """The paper's orderings as a replication judged them."""
+    summary = read_result(path, REPLICATION)
+    table = summary_tables(summary)[1]
+    return {
+        "key": (summary["profile"], summary["dataset"], summary["root"]),
+        "table": Table(head=table.columns, rows=table.rows),
+        "note": table.note,
+    }
+
+
+def _group(group: Group, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    title = f"{title_of(group.dataset)}, {group.family} runs"
+    key = (group.family, group.dataset, group.root)
+    return {
+        "id": f"{group.dataset}-{group.family}-{group.depth}-{group.root[:8]}",
+        "title": title + ("" if group.depth == 4 else f", depth {group.depth}"),
+        "published": group.family == "published",
+        "parameters": group.first["model"]["nonembedding_params"],
+        "steps": group.first["step"],
+        "root": group.root,
+        "table": comparison(group),
+        "claims": next((claim for claim in claims if claim["key"] == key), None),
+        "curves": [figure for name in group.first["curve"] if (figure := curves(group, name))],
+        "cost": cost(group),
+        "modules": module_map(group),
+    }
+
+
+def comparison(group: Group) -> dict[str, Any]:
+    """Our final NLL by metric, the paper's beside it."""
+    means = {
+        (arch, metric): float(np.mean(scores))
+        for arch, runs in group.by_arch.items()
+        for metric in group.metrics
+        if (scores := values(runs, metric))
+    }
+    rows = []
+    for arch, runs in group.by_arch.items():
+        cells = []
+        for metric in group.metrics:
+            printed = paper.NLL.get(group.depth, {}).get(arch, {}).get(metric)
+            best = min((m for (_, name), m in means.items() if name == metric), default=None)
+            cells.append(
+                {
+                    "ours": spread(values(runs, metric)),
+                    "best": (arch, metric) in means and means[arch, metric] == best,
+                    "paper": "–" if printed is None else f"{printed[0]:.3f} ± {printed[1]:.3f}",
+                }
+            )
+        rows.append({"arch": arch, "label": paper.LABELS[arch], "cells": cells})
+    return {"metrics": [paper.METRICS[metric] for metric in group.metrics], "rows": rows}
+
+
+def curves(group: Group, config: str) -> Figure | None:
+    """Training loss against steps; the band spans the seeds."""
+    series = []
+    for arch, runs in group.by_arch.items():
+        points = [dict(map(tuple, run["curve"].get(config, []))) for run in runs]
+        steps = sorted(set(points[0]).intersection(*points))
+        if len(steps) < 2:
+            continue
+        losses = np.array([[run[step] for step in steps] for run in points])
+        series.append(
+            Series(
+                key=arch,
+                label=paper.LABELS[arch],
+                x=steps,
+                y=losses.mean(0).tolist(),
+                low=losses.min(0).tolist() if len(runs) > 1 else (),
+                high=losses.max(0).tolist() if len(runs) > 1 else (),
+            )
+        )
+    if not series:
+        return None
+    what = "Training loss" if config == "default" else f"Training loss on {config} rows"
+    return lines(
+        f"{what}: {title_of(group.dataset)}, {group.family}",
+        series,
+        x=Axis(label="optimizer steps", low=0, counts=True),
+        y=Axis(label="nats per target"),
+        description=f"{what} against optimizer steps for {len(series)} architectures.",
+        note="Means over short stretches of steps; the line is the mean over seeds, the band spans "
+        "the lowest and the highest run.",
+    )
+
+
+def cost(group: Group) -> Figure | None:
+    """Final NLL against operations per sequence."""
+    metric = group.metrics[0]
+    series = [
+        _point(arch, run_macs(runs[0]), scores)
+        for arch, runs in group.by_arch.items()
+        if (scores := values(runs, metric))
+    ]
+    if not series:
+        return None
+    return scatter(
+        f"NLL against operations: {title_of(group.dataset)}, {group.family}",
+        series,
+        x=Axis(label="MACs per sequence (log scale)", log=True, text=short),
+        y=Axis(label=f"{paper.METRICS[metric]}: validation NLL"),
+        description="Final validation NLL against multiply–accumulate operations per sequence.",
+        note="Lower left is better. Bars span the seeds.",
+    )
+
+
+def _point(arch: str, count: float, scores: Sequence[float]) -> Series:
+    label, middle = paper.LABELS[arch], float(np.mean(scores))
+    return Series(
+        key=arch,
+        label=label,
+        x=[count],
+        y=[middle],
+        low=[min(scores)],
+        high=[max(scores)],
+        tips=[f"{label}: {middle:.3f} at {short(count)} MACs"],
+    )
+
+
+def module_map(group: Group) -> Figure | None:
+    """NLL of every DeepMind Mathematics module, mean over seeds."""
+    by_arch = {
+        arch: [run["breakdowns"].get(group.dataset, {}).get("module", {}) for run in runs]
+        for arch, runs in group.by_arch.items()
+    }
+    modules = list(next(iter(by_arch.values()))[0])
+    if not modules:
+        return None
+    cells = [[_mean_of(runs, module) for runs in by_arch.values()] for module in modules]
+    return heat_map(
+        f"NLL by module: {title_of(group.dataset)}, {group.family}",
+        [module.replace("__", " · ").replace("_", " ") for module in modules],
+        [(SHORT_LABELS[arch], SHORT_LABELS[arch][:6]) for arch in by_arch],
+        cells,
+        text=lambda value: f"{value:.2f}",
+        description=f"Validation NLL of {len(modules)} modules for {len(by_arch)} models.",
+        note="Nats per answer character, mean over seeds. Stronger colour is harder.",
+    )
+
+
+def _mean_of(runs: Sequence[Result], module: str) -> float | None:
+    scores = [run[module]["nll"] for run in runs if run.get(module, {}).get("nll") is not None]
+    return float(np.mean(scores)) if scores else None
+
+
+def paper_table(depth: int) -> dict[str, Any]:
+    """The paper's NLL table for a depth, its lowest figures marked."""
+    table = paper.NLL[depth]
+    metrics = list(table["tango"])
+    best = {metric: min(row[metric][0] for row in table.values()) for metric in metrics}
+    rows = [
+        {
+            "label": paper.LABELS[arch],
+            "cells": [
+                {"text": f"{row[m][0]:.3f} ± {row[m][1]:.3f}", "best": row[m][0] == best[m]}
+                for m in metrics
+            ],
+        }
+        for arch, row in table.items()
+    ]
+    return {"depth": depth, "metrics": [paper.METRICS[m] for m in metrics], "rows": rows}
+
+
+def paper_figure() -> Figure:
+    """The paper's FineWeb-Edu NLL against operation counts."""
+    series = []
+    for arch in ARCHS:
+        middle, deviation = paper.NLL[4][arch]["fineweb"]
+        count = operations(published(arch, "fineweb"), 8192)
+        series.append(
+            Series(
+                key=arch,
+                label=paper.LABELS[arch],
+                x=[count],
+                y=[middle],
+                low=[middle - deviation],
+                high=[middle + deviation],
+                hollow=True,
+                tips=[f"{paper.LABELS[arch]}: {middle:.3f} ± {deviation:.3f}, {short(count)} MACs"],
+            )
+        )
+    return scatter(
+        "The paper's FineWeb-Edu results against operations",
+        series,
+        x=Axis(label="MACs per 8,192-token sequence (log scale)", log=True, text=short),
+        y=Axis(label="validation NLL, nats per token (paper)"),
+        description="The paper's FineWeb-Edu validation NLL at depth four against MACs per "
+        "sequence: TANGO 3.293 at the highest count, WANGO 3.355, Untied Transformer++ 3.318.",
+        note="The paper's numbers, not ours. Bars are one sample standard deviation of three runs.",
+    )

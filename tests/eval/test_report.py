@@ -1,0 +1,228 @@
+"""The report site: what is on its pages, that it is the same every time, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from tangobench.errors import CorruptionError
+from tangobench.eval import published
+from tangobench.eval.report import write_report
+from tangobench.eval.report_audit import audit
+from tangobench.eval.report_rows import markup, row_view, spread, visible
+from tangobench.pipeline.manifest import Lock, read_lock
+from tangobench.pipeline.reading import open_dataset
+
+PAGES = {
+    "index.html",
+    "fineweb-sample.html",
+    "lean-sample.html",
+    "dm_math-sample.html",
+    "models.html",
+    "results.html",
+    "provenance.html",
+}
+
+
+@pytest.fixture(scope="module")
+def site(toy_out, tmp_path_factory):
+    """The site of the toy folder."""
+    return write_report(toy_out, tmp_path_factory.mktemp("site")).parent
+
+
+class Page(HTMLParser):
+    """Links, ids and text of a page; unbalanced tags are errors."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "hr", "img", "path", "line", "rect"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids, self.words, self._open = [], [], [], []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.links += [attrs["href"]] if "href" in attrs else []
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if "script" not in self._open and "style" not in self._open:
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+def _page(site, name):
+    return Page((site / name).read_text(encoding="utf-8"))
+
+
+def test_all_pages_are_there_balanced_and_without_double_ids(site):
+    assert {path.name for path in site.iterdir()} == PAGES
+    for name in PAGES:
+        page = _page(site, name)
+        assert len(page.ids) == len(set(page.ids)), name
+
+
+def test_every_link_leads_somewhere_on_this_disk(site):
+    ids = {name: set(_page(site, name).ids) for name in PAGES}
+    for name in PAGES:
+        for link in _page(site, name).links:
+            if link.startswith("data:"):
+                continue
+            target, _, place = link.partition("#")
+            assert (target or name) in PAGES, f"{name}: {link}"
+            assert not place or place in ids[target or name], f"{name}: {link}"
+
+
+def test_pages_ask_nothing_of_the_network(site):
+    for name in PAGES:
+        text = (site / name).read_text(encoding="utf-8")
+        for namespace in ("http://www.w3.org/2000/svg", "http%3A//www.w3.org/2000/svg"):
+            text = text.replace(namespace, "")
+        assert not re.search(r"https?:|//[a-z]+\.|@import|url\(", text), name
+
+
+def test_two_machines_write_the_same_bytes(toy_out, site, tmp_path):
+    """Another folder, time zone, locale, hash seed and clock."""
+    copy = tmp_path / "elsewhere" / "other"
+    shutil.copytree(toy_out, copy)
+    for path in copy.rglob("run.json"):
+        path.write_text("{}")
+    env = os.environ | {"TZ": "Asia/Kolkata", "LC_ALL": "C", "PYTHONHASHSEED": "99"}
+    command = [sys.executable, "-m", "tangobench", "report", "--out", str(copy), "--json"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    index = json.loads(done.stdout)["index"]
+    assert index == str(copy / "report" / "index.html")
+    for name in PAGES:
+        assert (copy / "report" / name).read_bytes() == (site / name).read_bytes(), name
+
+
+def test_an_empty_folder_gives_a_site_that_says_what_to_do(tmp_path):
+    index = write_report(tmp_path / "none", tmp_path / "site")
+    text = _page(index.parent, "index.html").text
+    for command in ("tangobench build fineweb", "tangobench build lean", "tangobench replicate"):
+        assert command in text
+    assert "Not built yet" in _page(index.parent, "lean.html").text
+
+
+def test_pages_of_an_earlier_report_go_and_other_files_stay(toy_out, tmp_path):
+    write_report(tmp_path / "none", tmp_path / "site")
+    (tmp_path / "site" / "mine.html").write_text("<p>my own page</p>")
+    write_report(toy_out, tmp_path / "site")
+    names = {path.name for path in (tmp_path / "site").iterdir()}
+    assert names == PAGES | {"mine.html"}
+
+
+def test_damaged_data_make_no_report(toy_out, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(toy_out, out)
+    shard = out / "lean-sample" / "proof" / "train-00000-of-00001.arrow"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptionError, match="train-00000-of-00001"):
+        write_report(out, tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
+def test_an_edited_result_makes_no_report(toy_out, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(toy_out, out)
+    path = next((out / "results").glob("sample-dm_math-tango-*.json"))
+    path.write_text(path.read_text().replace('"family": "sample"', '"family": "mini"'))
+    with pytest.raises(CorruptionError, match="edited"):
+        write_report(out, tmp_path / "site")
+
+
+def test_the_dataset_page_shows_counts_drops_coverage_and_audit(site, toy_out):
+    text = _page(site, "fineweb-sample.html").text
+    assert read_lock(toy_out / "fineweb-sample").root[:16] in text
+    assert "duplicate url 1" in text
+    assert "empty text" not in text
+    assert "CC-MAIN-2023-40 6 5 0 1" in text
+    assert "CC-MAIN-2023-50 3 0 2 1" in text
+    assert "0 of 6 address and content keys of validation" in text
+
+
+def test_directories_and_modules_are_listed(site):
+    assert "Mathlib/Algebra 16 Mathlib/Topology 9" in _page(site, "lean-sample.html").text
+    text = _page(site, "dm_math-sample.html").text
+    assert "arithmetic · add or sub" in text
+    assert "Question What is 1 + 8? Answer 9" in text
+
+
+def test_the_models_page_has_the_papers_counts_and_ours_agree(site):
+    text = _page(site, "models.html").text
+    for printed in published.MACS.values():
+        assert text.count(printed) >= 2, printed
+    for _, count in published.PARAMETERS.values():
+        assert text.count(f"{count:,}") >= 2, count
+
+
+def test_results_stand_beside_the_papers_and_say_whose_they_are(site):
+    text = _page(site, "results.html").text
+    assert "2.027 ± 0.012 0.473 ± 0.008" in text
+    assert "The paper’s figures, 4 block applications" in text
+    assert "there for orientation, not for comparison" in text
+    assert "TANGO < WANGO +0.1000" in text
+    source = (site / "results.html").read_text()
+    assert source.count('class="band s-tango"') == 2
+    assert source.count('class="cell h') >= 18
+
+
+def test_provenance_names_root_pins_and_commands(site, toy_out):
+    text = _page(site, "provenance.html").text
+    for name in ("fineweb", "lean", "dm_math"):
+        assert read_lock(toy_out / f"{name}-sample").root in text
+        assert f"tangobench verify out/{name}-sample" in text
+
+
+def test_a_row_shows_boundaries_prompt_target_and_masks(toy_out):
+    dataset = open_dataset(toy_out / "fineweb-sample")
+    view = row_view(dataset.lock, "default", dataset.rows("default", "train")[0])
+    runs = re.findall(r'<span class="(\w)">(.*?)</span>', str(view["markup"]), re.S)
+    assert [kind for kind, _ in runs][:3] == ["p", "t", "m"]
+    assert "&lt;|endoftext|&gt;" in runs[2][1]
+    assert str(view["markup"]).count("<i>") == view["tokens"] == 64
+    assert "⏎\n" in view["markup"]
+    proof = open_dataset(toy_out / "lean-sample")
+    row = proof.rows("proof", "train")[0]
+    shown = row_view(proof.lock, "proof", row)
+    assert shown["scored"] == len(row["tokens"]) - row["target_start"]
+
+
+def test_markup_escapes_what_a_token_says():
+    assert str(markup(["<b>", "a\nb"], ["p", "t"])) == (
+        '<span class="p"><i>&lt;b&gt;</i></span><span class="t"><i>a⏎\nb</i></span>'
+    )
+    assert visible("\t\r") == "⇥\t␍"
+
+
+def test_rows_are_spread_over_a_split():
+    assert spread(100, 4) == [0, 25, 50, 75]
+    assert spread(2, 4) == [0, 1]
+    assert spread(0, 4) == []
+
+
+@pytest.mark.parametrize("shared", [0, 3])
+def test_a_shared_key_is_never_called_clean(shared):
+    notes = {"leakage": {"shared_keys": shared, "validation_keys": 9, "train_keys": 20}}
+    found = audit(Lock({"name": "fineweb", "notes": notes, "counts": {}}))
+    assert found["clean"] is (shared == 0)
+    assert found["text"].startswith(f"{shared} of 9")

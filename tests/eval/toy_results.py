@@ -1,0 +1,61 @@
+"""Result files in the real format with invented scores: three seeds of six architectures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tangobench.eval.replicate import FORMAT as REPLICATION
+from tangobench.eval.replicate import judge
+from tangobench.eval.results import FORMAT, write_result
+from tangobench.model.config import ARCHS
+from tangobench.model.recipes import Run, runs
+from tangobench.pipeline.manifest import read_lock
+
+
+def make_results(out: Path, dataset: str = "dm_math") -> None:
+    """Write OUT/results for the sample family of a dataset."""
+    lock = read_lock(out / f"{dataset}-sample")
+    made = [_result(run, lock.root, lock.notes["combinations"]) for run in runs("sample", dataset)]
+    for result in made:
+        write_result(out / "results" / f"{result['run']}.json", result)
+    claims = [judge(made, "tango", other, dataset, depth=4) for other in ARCHS[1:]]
+    summary = {
+        "format": REPLICATION,
+        "profile": "sample",
+        "dataset": dataset,
+        "root": lock.root,
+        "runs": sorted(result["run"] for result in made),
+        "metrics": [dataset],
+        "scores": {
+            arch: {dataset: [r["scores"][dataset]["nll"] for r in made if r["arch"] == arch]}
+            for arch in ARCHS
+        },
+        "claims": claims,
+    }
+    write_result(out / "results" / f"replication-sample-{dataset}.json", summary)
+
+
+def _result(run: Run, root: str, names: list[str]) -> dict[str, Any]:
+    base = 2.0 + 0.1 * ARCHS.index(run.recipe.arch) + run.init_seed / 1000
+    config = run.recipe.model_config()
+    modules = {
+        module: {"nll": base + place / 7, "sum": base, "count": 1}
+        for place, module in enumerate(dict.fromkeys(name.split("/")[0] for name in names))
+    }
+    return {
+        "format": FORMAT,
+        "run": run.name,
+        "family": run.recipe.family,
+        "dataset": run.recipe.dataset,
+        "arch": run.recipe.arch,
+        "depth": run.recipe.depth,
+        "seeds": {"initialisation": run.init_seed, "data_order": run.order_seed},
+        "recipe": run.recipe.as_json(),
+        "data": {"name": run.recipe.dataset, "profile": run.recipe.profile, "root": root},
+        "model": {"nonembedding_params": config.nonembedding_params},
+        "step": run.recipe.steps,
+        "curve": {"default": [[step, base + 3 / step] for step in range(1, 60, 3)]},
+        "scores": {run.recipe.dataset: {"nll": base, "sum": base * 10, "count": 10}},
+        "breakdowns": {run.recipe.dataset: {"module": modules}},
+    }
