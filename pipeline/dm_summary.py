@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tangobench.pipeline.build import Record
-from tangobench.pipeline.dm_draw import MAX_ANSWER, MAX_QUESTION, NAMES, SPLITS, Split
+from tangobench.pipeline.dm_draw import MAX_ANSWER, MAX_QUESTION, MODULES, NAMES, SPLITS, Split
 
 Table = dict[str, dict[str, int]]
 
@@ -87,8 +87,9 @@ CARD: Final = {
         "School-level mathematics questions and answers in characters, drawn in equal numbers "
         "from 56 modules at three difficulties of the official generator. A row is BOS, question, "
         "SEP, answer, EOS; `target_start` is the index of the answer's first token; `combination` "
-        "numbers the names listed under `notes.combinations` in the lock. The last hex digit of a "
-        "question's sha256 decides its split (0: validation), so no question is in both."
+        "is 3 × module + level (0 easy, 1 medium, 2 hard). The last hex digit of a question's "
+        "sha256 decides its split (0: validation), so no question is in both. Modules from 0: "
+        f"{', '.join(MODULES)}."
     ),
     "sources": [
         "Generator: mathematics_dataset 1.0.1 (Saxton et al., Analysing Mathematical Reasoning "
