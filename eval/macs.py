@@ -86,7 +86,7 @@ class _Products(TorchDispatchMode):
     """Adds up the multiply–accumulates of every matrix product under the current label."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.macs: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

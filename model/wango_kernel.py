@@ -101,16 +101,19 @@ class WangoKernel:
             rows = slice(group.start, group.stop)
             dsummed = _blocks(dmean_NTG[:, rows] * scale_NT[:, rows, None], group)
             scale = _blocks(scale_NT[:, rows, None], group)
-            query_grads, key_grads, dstate, mean_dot = _group_backward(
-                group, state, dstate, dsummed, scale
+            key_grads = (grads[1], grads[3], grads[4])
+            targets = [self._target(grad, group) for grad in key_grads]
+            query_grads, dstate, mean_dot = _group_backward(
+                group, (state, dstate), (dsummed, scale), targets
             )
             mean_dot_NT[:, rows] = _rows(mean_dot, group)[..., 0]
             for grad, part in zip((grads[0], grads[2]), query_grads, strict=True):
                 grad[:, rows] = _rows(part, group)
             low = max(0, start - self.reach)
             skip = low - (start - self.reach)
-            for grad, part in zip((grads[1], grads[3], grads[4]), key_grads, strict=True):
-                grad[:, low : group.stop] += part[:, skip : skip + group.stop - low]
+            for grad, part in zip(key_grads, targets, strict=True):
+                if part.untyped_storage().data_ptr() != grad.untyped_storage().data_ptr():
+                    grad[:, low : group.stop] += part[:, skip : skip + group.stop - low]
         return grads[:4], null_gradient(null_bias, log_total_NT, mean_dot_NT)
 
     def _starts(self, gate_NTG: Tensor) -> range:
@@ -127,6 +130,14 @@ class WangoKernel:
             group = self._load(features, gate_NTG, start)
             state = _scan(group, state)[1]
         return states
+
+    def _target(self, grad_NTX: Tensor, group: _Group) -> Tensor:
+        """Where a group adds its padded gradients: in place, or zeros where rows are outside."""
+        rows = group.k.shape[1]
+        low = group.start - self.reach
+        if low >= 0 and low + rows <= grad_NTX.shape[1] and grad_NTX.dtype == group.k.dtype:
+            return grad_NTX[:, low : low + rows]
+        return group.k.new_zeros(grad_NTX.shape[0], rows, grad_NTX.shape[2])
 
     def _load(self, features: Sequence[Tensor], gate_NTG: Tensor, start: int) -> _Group:
         length = gate_NTG.shape[1]
@@ -203,26 +214,36 @@ def _own_blocks(padded: Tensor, group: _Group) -> Tensor:
 def _scan(group: _Group, state: _State) -> tuple[_State, _State]:
     """States before each block's strip, (N, n, K, G) and (N, n, K), and the next group's state."""
     phi_k = _own_blocks(group.phi_k, group)
-    ds = phi_k.mT @ wide(_own_blocks(group.gate, group))
-    dz = phi_k.sum(-2)
-    s = torch.cat((state.s[:, None], ds[:, :-1]), dim=1).cumsum(1)
-    z = torch.cat((state.z[:, None], dz[:, :-1]), dim=1).cumsum(1)
-    return _State(s, z), _State(s[:, -1] + ds[:, -1], z[:, -1] + dz[:, -1])
+    s, s_next = _running(phi_k.mT @ wide(_own_blocks(group.gate, group)), state.s, 1)
+    z, z_next = _running(phi_k.sum(-2), state.z, 1)
+    return _State(s, z), _State(s_next, z_next)
 
 
-def _scan_backward(increments: Tensor, carry: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums over the later blocks, for each block, and over all, for the group before."""
-    later = torch.cat((increments[:, 1:], carry[:, None]), dim=1).flip(1).cumsum(1).flip(1)
-    return later, later[:, 0] + increments[:, 0]
+def _running(increments: Tensor, carry: Tensor, direction: int) -> tuple[Tensor, Tensor]:
+    """Exclusive sums over the blocks, forwards (1) or backwards (−1), and the total.
+
+    Block by block: whole K × G slices are contiguous, which a strided cumsum is not.
+    """
+    sums = torch.empty_like(increments)
+    for c in range(increments.shape[1])[::direction]:
+        sums[:, c] = carry
+        carry = carry + increments[:, c]
+    return sums, carry
 
 
 def _group_backward(
-    group: _Group, state: _State, dstate: _State, dsummed: Tensor, scale: Tensor
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor, Tensor], _State, Tensor]:
-    """Gradients of (q, φq) by block, of (k, φk, gate) padded and of the entering state.
+    group: _Group,
+    states: tuple[_State, _State],
+    incoming: tuple[Tensor, Tensor],
+    targets: Sequence[Tensor],
+) -> tuple[tuple[Tensor, Tensor], _State, Tensor]:
+    """Gradients of (q, φq) by block and of the entering state; adds those of (k, φk, gate).
 
-    The last item is mean · dmean per row, which is also Σ weight · dweight over its sources.
+    `states` are the entering state and the gradient of the leaving one, `incoming` is the gradient
+    of the unnormalised sums and 1/total, `targets` are padded gradients of k, φk and gate. The last
+    result is mean · dmean per row, which is also Σ weight · dweight over its sources.
     """
+    (state, dstate), (dsummed, scale), (dk, dphi_k, dgate) = states, incoming, targets
     blocks = group.q.shape[1]
     recent, older = _masses(group)
     prefix, _ = _scan(group, state)
@@ -235,22 +256,26 @@ def _group_backward(
     drecent, dolder = dmass * recent, dmass * group.older
     dq = drecent @ _strips(group.k, blocks)
     dphi_q += dolder @ _strips(group.phi_k, blocks) + dtotal * prefix.z[..., None, :]
-    dk, dphi_k = torch.zeros_like(group.k), torch.zeros_like(group.phi_k)
-    dgate = torch.zeros_like(wide(group.gate))
     _add_strips(dk, drecent, group.q)
     _add_strips(dphi_k, dolder, group.phi_q)
     _add_strips(dgate, recent.add_(older), dsummed)
-    ds, s_carry = _scan_backward(group.phi_q.mT @ dsummed, dstate.s)
-    dz, z_carry = _scan_backward((group.phi_q * dtotal).sum(-2), dstate.z)
-    own = slice(0, blocks * BLOCK)
-    dphi_k[:, own] += (wide(_own_blocks(group.gate, group)) @ ds.mT + dz[:, :, None]).flatten(1, 2)
-    dgate[:, own] += (_own_blocks(group.phi_k, group) @ ds).flatten(1, 2)
-    return (dq, dphi_q), (dk, dphi_k, dgate), _State(s_carry, z_carry), mean_dot
+    ds, s_carry = _running(group.phi_q.mT @ dsummed, dstate.s, -1)
+    dz, z_carry = _running((group.phi_q * dtotal).sum(-2), dstate.z, -1)
+    _own_blocks(dphi_k, group).add_(dz[:, :, None])
+    _add_products(_own_blocks(dphi_k, group), wide(_own_blocks(group.gate, group)), ds.mT)
+    _add_products(_own_blocks(dgate, group), _own_blocks(group.phi_k, group), ds)
+    return (dq, dphi_q), _State(s_carry, z_carry), mean_dot
 
 
 def _add_strips(target: Tensor, weights: Tensor, rows: Tensor) -> None:
     """target[strip of c] += weights_cᵀ rows_c; strips overlap, their whole blocks do not."""
-    blocks = rows.shape[1]
+    sequences, blocks = rows.shape[:2]
     for first in range(0, weights.shape[-1], BLOCK):
-        part = target[:, first : first + blocks * BLOCK].unflatten(1, (blocks, BLOCK))
-        part += weights[..., first : first + BLOCK].mT @ rows
+        part = target[:, first : first + blocks * BLOCK].view(sequences, blocks, BLOCK, -1)
+        _add_products(part, weights[..., first : first + BLOCK].mT, rows)
+
+
+def _add_products(target: Tensor, left: Tensor, right: Tensor) -> None:
+    """target += left @ right, without a temporary of the target's size."""
+    for out, a, b in zip(target, left, right, strict=True):
+        out.baddbmm_(a, b)
