@@ -68,8 +68,11 @@ def configured_url(folder: Path, environment: Mapping[str, str] = os.environ) ->
 
 def answers(url: str, seconds: float = 3.0, path: str = "/health") -> bool:
     """Whether a server answers at `url`; a refusal (401, 404) is an answer, a 5xx is not."""
+    # A proxy of the environment cannot reach this machine's own loopback.
+    proxies = urllib.request.ProxyHandler({} if is_loopback(url) else None)
     try:
-        with urllib.request.urlopen(url.rstrip("/") + path, timeout=seconds) as reply:
+        opener = urllib.request.build_opener(proxies)
+        with opener.open(url.rstrip("/") + path, timeout=seconds) as reply:
             return int(reply.status) < 500
     except urllib.error.HTTPError as error:
         return error.code < 500

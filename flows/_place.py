@@ -80,6 +80,7 @@ def environment(place: Place, state: State) -> dict[str, str]:
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PWD": str(place.root),  # prefect.yaml takes the flows' working folder from it
         "DO_NOT_TRACK": "1",
+        "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1,localhost"])),
         "PREFECT_API_URL": state.url,
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # Imported inside a running loop, as server and worker do, the plugin logs a traceback.

@@ -93,3 +93,24 @@ def test_loopback(url, expected):
 
 def test_nobody_answers_at_a_closed_port():
     assert not _api.answers("http://127.0.0.1:9/api", seconds=0.5)
+
+
+def test_a_proxy_does_not_stand_between_us_and_loopback(monkeypatch):
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    from threading import Thread
+
+    class Ready(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == "/api/health" else 503)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with HTTPServer(("127.0.0.1", 0), Ready) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}/api"
+        assert _api.answers(url)
+        assert not _api.answers(url, path="/ready")
+        server.shutdown()
