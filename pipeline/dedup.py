@@ -15,20 +15,22 @@ from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
-import xxhash
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Duplicates = Literal["drop", "reassign"]
 
 KEY_ROW: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("document", "<u4")])
 
-UNIQUE: Final = "unique"
-EARLIEST: Final = "earliest"
-REASSIGNED: Final = "reassigned"
-SAME_CONTENT: Final = "duplicate-content"
-SAME_URL: Final = "duplicate-url"
-SAME_BOTH: Final = "duplicate-url-and-content"
-CHAIN: Final = "duplicate-chain"
+REASONS: Final = (
+    "unique",
+    "earliest",
+    "reassigned",
+    "duplicate-content",
+    "duplicate-url",
+    "duplicate-url-and-content",
+    "duplicate-chain",
+)
+UNIQUE, EARLIEST, REASSIGNED, SAME_CONTENT, SAME_URL, SAME_BOTH, CHAIN = range(len(REASONS))
 _ORDER: Final = ["dump", "date", "id", "content_high", "content_low", "url_high", "url_low"]
 _RECORD: Final = ["dump", "id", "content_high", "content_low", "url_high", "url_low"]
 
@@ -59,8 +61,10 @@ def group_edges(high: Array, low: Array, document: Array) -> tuple[Array, Array]
     """Edges from each document to the first with the same key; one key partition, whole."""
     order = np.argsort(high)
     high, low, document = high[order], low[order], document[order]
-    near = np.flatnonzero(high[1:] == high[:-1])
-    members = np.union1d(near, near + 1)  # only keys that occur twice go on
+    equal = high[1:] == high[:-1]
+    members = np.zeros(len(high), np.bool_)  # only keys that occur twice go on
+    members[1:] = equal
+    members[:-1] |= equal
     high, low, document = high[members], low[members], document[members]
     order = np.lexsort((document, low, high))
     high, low, document = high[order], low[order], document[order]
@@ -74,8 +78,9 @@ def decide(members: pl.DataFrame, *, train_through: int, duplicates: Duplicates)
     """What becomes of the documents of whole components.
 
     `members` has `root` (the component), `document` and the columns of `_ORDER`; the answer has
-    one row per document: `document`, `repeated` (the same record met before), `kept`, `reason`,
-    `validation`, `representative` and `component`.
+    one row per document: `document`, `repeated` (the same record met before), `kept`, `reason` (a
+    place in `REASONS`), `validation`, `representative`, and the component's name as two numbers:
+    its earliest member's content key, which no other component can have.
     """
     ordered = members.sort(["root", *_ORDER, "document"], nulls_last=True)
     root = ordered["root"].to_numpy()
@@ -83,12 +88,7 @@ def decide(members: pl.DataFrame, *, train_through: int, duplicates: Duplicates)
     first[1:] = root[1:] != root[:-1]
     leaders = ordered.filter(first)
     leader = np.cumsum(first) - 1
-    names = [
-        component_name(*row)
-        for row in leaders.select("dump", "id", "content_high", "content_low").iter_rows()
-    ]
     validation = (leaders["dump"].to_numpy() > train_through)[leader]
-    repeated = ~ordered.select(pl.struct("root", *_RECORD).is_first_distinct()).to_series()
     reason = _reasons(ordered, leaders, leader, first)
     kept = first
     if duplicates == "reassign":
@@ -98,14 +98,25 @@ def decide(members: pl.DataFrame, *, train_through: int, duplicates: Duplicates)
     return pl.DataFrame(
         {
             "document": ordered["document"],
-            "repeated": repeated,
+            "repeated": _repeated(ordered),
             "kept": kept,
-            "reason": reason.tolist(),
+            "reason": reason.astype(np.uint8),
             "validation": validation,
             "representative": leaders["id"].gather(leader),
-            "component": pl.Series(names, dtype=pl.String).gather(leader),
+            "component_high": leaders["content_high"].gather(leader),
+            "component_low": leaders["content_low"].gather(leader),
         }
     ).sort("document")
+
+
+def _repeated(ordered: pl.DataFrame) -> Array:
+    """Rows whose record came before; the full comparison is needed only where ids repeat."""
+    repeated = np.zeros(len(ordered), np.bool_)
+    again = ordered["id"].is_duplicated().to_numpy()
+    if again.any():
+        few = ordered.filter(again).select(pl.struct("root", *_RECORD).is_first_distinct())
+        repeated[again] = ~few.to_series().to_numpy()
+    return repeated
 
 
 def _reasons(ordered: pl.DataFrame, leaders: pl.DataFrame, leader: Array, first: Array) -> Array:
@@ -122,9 +133,3 @@ def _reasons(ordered: pl.DataFrame, leaders: pl.DataFrame, leader: Array, first:
     return np.select(
         [first, url & content, content, url], [EARLIEST, SAME_BOTH, SAME_CONTENT, SAME_URL], CHAIN
     )
-
-
-def component_name(dump: int, ident: str, content_high: int, content_low: int) -> str:
-    """A component's name: 128 bits of its earliest member's identity, in hex."""
-    identity = f"{dump} {content_high:016x}{content_low:016x} {ident}"
-    return xxhash.xxh3_128_hexdigest(identity.encode())

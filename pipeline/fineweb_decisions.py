@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline import dedup
@@ -26,58 +27,54 @@ from tangobench.pipeline.fineweb_read import dump_name
 from tangobench.pipeline.hashing import rows_sha256
 from tangobench.pipeline.store import Store
 
-NEAR: Final = "near-duplicate"
 PARTITIONS: Final = ("train", "validation", "ignored")
+TRAIN, VALIDATION, OUTSIDE = range(len(PARTITIONS))
+REASONS: Final = (*dedup.REASONS, "near-duplicate", *STATUS_NAMES)
+_NEAR: Final = len(dedup.REASONS)
+_STATUS: Final = _NEAR + 1
 _KEY: Final = np.dtype([("high", "<u8"), ("low", "<u8")])
-_COLUMNS: Final = ("id", "dump", "component", "partition", "kept", "reason", "representative")
 
 
 def unit_documents(args: dict[str, Any], store: Store) -> pl.DataFrame:
-    """A unit's documents with final decisions, `row` (place in the unit) and `partition`."""
+    """A unit's documents with final decisions: `partition` and `reason` are places in the tuples.
+
+    `row` is a document's place in the unit.
+    """
     decided: DecidedUnit = args["decided"]
     documents, repeated = decided_documents(decided, store)
-    near = args.get("near") or []
-    at = np.array(near, np.int64) - decided.unit.base
-    if len(at):
-        documents = documents.with_columns(
-            kept=documents["kept"].scatter(at, False), reason=documents["reason"].scatter(at, NEAR)
-        )
+    near = np.array(args.get("near") or [], np.int64) - decided.unit.base
     status = documents["status"].to_numpy()
-    names = np.array(STATUS_NAMES, dtype=object)
-    reason = np.where(status == FINE, documents["reason"].to_numpy(), names[status])
-    partition = np.where(documents["validation"].to_numpy(), PARTITIONS[1], PARTITIONS[0])
-    partition = np.where(status == IGNORED, PARTITIONS[2], partition)
+    kept, reason = documents["kept"].to_numpy().copy(), documents["reason"].to_numpy().copy()
+    kept[near], reason[near] = False, _NEAR
+    late = documents["validation"].to_numpy()
+    partition = np.where(status == IGNORED, OUTSIDE, np.where(late, VALIDATION, TRAIN))
     return documents.with_columns(
         row=pl.Series(np.arange(len(documents))),
-        reason=pl.Series(reason.tolist(), dtype=pl.String),
-        partition=pl.Series(partition.tolist(), dtype=pl.String),
+        kept=pl.Series(kept),
+        reason=pl.Series(np.where(status == FINE, reason, _STATUS + status), dtype=pl.UInt8),
+        partition=pl.Series(partition, dtype=pl.UInt8),
     ).filter(pl.Series(~repeated))
 
 
 def write_decisions(args: dict[str, Any], store: Store) -> Output:
     """The published table of one unit, and its counts."""
     documents = unit_documents(args, store)
-    names = [
-        component or dedup.component_name(dump, ident, high, low)
-        for component, dump, ident, high, low in documents.select(
-            "component", "dump", "id", "content_high", "content_low"
-        ).iter_rows()
-    ]
-    dumps = {order: dump_name(order) for order in documents["dump"].unique().to_list()}
+    dumps = documents["dump"].unique().sort()
+    place = dumps.search_sorted(documents["dump"]).to_numpy()
     table = pa.table(
         {
             "id": documents["id"].to_arrow().cast(pa.string()),
-            "dump": pa.array([dumps[d] for d in documents["dump"].to_list()], pa.string()),
-            "component": pa.array(names, pa.string()),
-            "partition": pa.array(documents["partition"].to_list(), pa.string()),
-            "kept": pa.array(documents["kept"].to_list(), pa.bool_()),
-            "reason": pa.array(documents["reason"].to_list(), pa.string()),
-            "representative": pa.array(documents["representative"].to_list(), pa.string()),
+            "dump": _named(place, [dump_name(order) for order in dumps.to_list()]),
+            "component": _component_names(documents),
+            "partition": _named(documents["partition"].to_numpy(), PARTITIONS),
+            "kept": documents["kept"].to_arrow(),
+            "reason": _named(documents["reason"].to_numpy(), REASONS),
+            "representative": documents["representative"].to_arrow().cast(pa.string()),
         }
     )
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
-    train = documents.filter((pl.col("partition") == "train") & pl.col("kept"))
+    train = documents.filter((pl.col("partition") == TRAIN) & pl.col("kept"))
     result = {
         "rows": table.num_rows,
         "rows_sha256": rows_sha256(table),
@@ -89,18 +86,37 @@ def write_decisions(args: dict[str, Any], store: Store) -> Output:
     return Output(sink.getvalue(), result)
 
 
+def _named(places: Any, names: Sequence[str]) -> pa.Array:
+    codes = pa.array(places.astype(np.int32))
+    return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())).cast(pa.string())
+
+
+def _component_names(documents: pl.DataFrame) -> pa.Array:
+    """Component keys in hex; a document without one (dropped, ignored) is its own component."""
+    keys = documents.select("component_high", "component_low").to_numpy().copy()
+    for at in np.flatnonzero(documents["status"].to_numpy() != FINE).tolist():
+        key = xxhash.xxh3_128_intdigest(documents["id"][at].encode())
+        keys[at] = key >> 64, key & 0xFFFFFFFFFFFFFFFF
+    text = keys.astype(">u8").tobytes().hex().encode()
+    offsets = np.arange(len(keys) + 1, dtype=np.int32) * 32
+    return pa.StringArray.from_buffers(len(keys), pa.py_buffer(offsets), pa.py_buffer(text))
+
+
 def _outcomes(documents: pl.DataFrame) -> list[list[Any]]:
-    grouped = documents.group_by("partition", "kept", "reason").len().sort("partition", "reason")
-    return [list(row) for row in grouped.sort("partition", "kept", "reason").iter_rows()]
+    grouped = documents.group_by("partition", "kept", "reason").len()
+    return [
+        [PARTITIONS[partition], kept, REASONS[reason], count]
+        for partition, kept, reason, count in sorted(grouped.rows())
+    ]
 
 
 def _dumps(documents: pl.DataFrame) -> dict[str, int]:
-    train = documents.filter(pl.col("partition") == "train")
+    train = documents.filter(pl.col("partition") == TRAIN)
     grouped = train.group_by("dump").len().sort("dump")
     return {dump_name(dump): count for dump, count in grouped.iter_rows()}
 
 
-def _keys(documents: pl.DataFrame, partition: str) -> np.ndarray[Any, np.dtype[Any]]:
+def _keys(documents: pl.DataFrame, partition: int) -> np.ndarray[Any, np.dtype[Any]]:
     """Every URL and content key of a partition's documents."""
     mine = documents.filter((pl.col("partition") == partition) & (pl.col("status") == FINE))
     both = [mine.select(f"{kind}_high", f"{kind}_low").to_numpy() for kind in ("url", "content")]
@@ -113,14 +129,14 @@ def _keys(documents: pl.DataFrame, partition: str) -> np.ndarray[Any, np.dtype[A
 
 def validation_keys(args: dict[str, Any], store: Store) -> Output:
     """The keys that training must not have, of one unit."""
-    keys = _keys(unit_documents(args, store), "validation")
+    keys = _keys(unit_documents(args, store), VALIDATION)
     return Output(keys.tobytes(), {"keys": len(keys)})
 
 
 def find_shared(args: dict[str, Any], store: Store) -> Output:
     """Keys of a unit's training documents that some validation document has too."""
     documents = unit_documents(args, store)
-    train = _keys(documents, "train")
+    train = _keys(documents, TRAIN)
     parts = [np.frombuffer(store.read(a), _KEY) for a in args["validation_keys"]]
     validation = np.concatenate([np.empty(0, _KEY), *parts])
     likely = train[np.isin(train["high"], validation["high"])]

@@ -30,6 +30,14 @@ from tangobench.pipeline.store import Store
 
 PART_ROWS: Final = 4_000_000  # rows per partition: two keys each, about 400 MB while sorting
 EDGES_IN_MEMORY: Final = 8_000_000  # about 100 bytes each
+_DECIDED: Final = (
+    "kept",
+    "validation",
+    "reason",
+    "representative",
+    "component_high",
+    "component_low",
+)
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -231,15 +239,15 @@ def decided_documents(decided: DecidedUnit, store: Store) -> tuple[pl.DataFrame,
     documents = documents.with_columns(
         kept=documents["status"] == FINE,
         validation=documents["dump"] > decided.train_through,
-        reason=pl.lit(dedup.UNIQUE),
+        reason=pl.lit(dedup.UNIQUE, pl.UInt8),
         representative=documents["id"],
-        component=pl.lit(None, pl.String),
+        component_high=documents["content_high"],
+        component_low=documents["content_low"],
     )
     repeated = np.zeros(len(documents), np.bool_)
     if len(at):
         repeated[at] = linked["repeated"].to_numpy()
         documents = documents.with_columns(
-            documents[name].scatter(at, linked[name])
-            for name in ("kept", "validation", "reason", "representative", "component")
+            documents[name].scatter(at, linked[name]) for name in _DECIDED
         )
     return documents, repeated

@@ -179,7 +179,9 @@ def read(
     with open_input(url) as handle:
         try:
             file = pq.ParquetFile(handle, page_checksum_verification=True, pre_buffer=True)
-            batches = file.iter_batches(_BATCH, row_groups=list(groups), columns=columns)
+            batches = file.iter_batches(  # one core per worker: units are the parallelism
+                _BATCH, row_groups=list(groups), columns=columns, use_threads=False
+            )
             for batch in batches:
                 yield _uniform(batch)
         except (pa.ArrowException, ValueError, OSError) as error:

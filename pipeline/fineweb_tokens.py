@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from tangobench.pipeline import pack, shards
 from tangobench.pipeline.build import Output, Stage
+from tangobench.pipeline.fineweb_decisions import TRAIN as TRAIN_PARTITION
 from tangobench.pipeline.fineweb_decisions import unit_documents
 from tangobench.pipeline.fineweb_keys import read_unit
 from tangobench.pipeline.store import Store
@@ -39,7 +40,7 @@ def encode_unit(args: dict[str, Any], store: Store) -> Output:
     wanted = _wanted(documents, args)
     values, offsets, checked = _encode(args, wanted)
     lengths = np.diff(offsets)
-    train = wanted["partition"].to_numpy() == "train"
+    train = wanted["partition"].to_numpy() == TRAIN_PARTITION
     rows, bounds = _index(wanted, lengths, np.flatnonzero(train), args)
     long = np.flatnonzero(~train & (lengths >= args["width"]))
     sections = [
@@ -98,7 +99,7 @@ def _wanted(documents: pl.DataFrame, args: dict[str, Any]) -> pl.DataFrame:
     )
     low, high = args["wave"]
     place = order >> np.uint64(32)
-    train = (kept["partition"] == "train").to_numpy()
+    train = kept["partition"].to_numpy() == TRAIN_PARTITION
     chosen = train & (place >= low) & (place < high)
     if args["with_validation"]:
         chosen |= ~train

@@ -23,7 +23,7 @@ import xxhash
 
 from tangobench.errors import UsageError
 from tangobench.pipeline.build import Job, Output, Stage, Unit
-from tangobench.pipeline.fineweb_decisions import unit_documents
+from tangobench.pipeline.fineweb_decisions import VALIDATION, unit_documents
 from tangobench.pipeline.fineweb_dedup import DecidedUnit
 from tangobench.pipeline.fineweb_keys import read_unit
 from tangobench.pipeline.store import Store
@@ -132,7 +132,7 @@ def sign_unit(args: dict[str, Any], store: Store) -> Output:
         texts = batch["text"].combine_chunks().take(pa.array(rows[low:high] - first))
         first += batch.num_rows
         signed["bands"][low:high] = band_keys(signatures(texts, args["engine"]))
-    validation = (kept["partition"] == "validation").to_numpy()
+    validation = kept["partition"].to_numpy() == VALIDATION
     data = b"".join((signed[validation].tobytes(), signed[~validation].tobytes()))
     return Output(data, {"validation": int(validation.sum()), "train": int((~validation).sum())})
 

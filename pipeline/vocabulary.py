@@ -110,13 +110,10 @@ def read_vocabulary_file(file: VocabularyFile) -> bytes:
     return path.read_bytes()
 
 
-def _byte_alphabet() -> dict[str, int]:
-    """GPT-2 writes each byte as one printable character: the first 188 as themselves."""
-    printable = [b for b in range(256) if chr(b).isprintable() and chr(b) != " "]
-    others = [b for b in range(256) if b not in printable]
-    alphabet = {chr(b): b for b in printable}
-    alphabet.update({chr(256 + n): b for n, b in enumerate(others)})
-    return alphabet
+def _byte_alphabet() -> dict[int, int]:
+    """GPT-2 writes a byte that is not printable as one of the characters from 256 on."""
+    others = [b for b in range(256) if not chr(b).isprintable() or chr(b) == " "]
+    return {256 + n: byte for n, byte in enumerate(others)}
 
 
 @lru_cache(maxsize=1)
@@ -126,7 +123,7 @@ def load_ranks() -> dict[bytes, int]:
     encoder: dict[str, int] = json.loads(read_vocabulary_file(ENCODER))
     encoder.pop("<|endoftext|>")
     alphabet = _byte_alphabet()
-    ranks = {bytes(alphabet[c] for c in token): rank for token, rank in encoder.items()}
+    ranks = {t.translate(alphabet).encode("latin-1"): rank for t, rank in encoder.items()}
     if len(ranks) != EOT or len(merges) != EOT - 256:
         raise AssertionError("the checked vocabulary files do not hold 256 bytes + 50,000 merges")
     return ranks

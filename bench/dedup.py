@@ -1,0 +1,179 @@
+"""Dedup at scale: synthetic keys through the real stages, beside a polars script for the split.
+
+- Rows link like recrawls do: 15% repeat an earlier URL, 10% an earlier text.
+- The reference resolves the split only (training keys against validation keys, then a closure
+  inside validation); ours also finds all components and representatives, out of core.
+- `anonymous` is the memory that counts: mapped files of the unit store can be dropped at any time.
+
+Usage: `python bench/dedup.py 2_000_000 --reference`, `python bench/dedup.py 50_000_000`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import resource
+import shutil
+import threading
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from tangobench.pipeline.build import Job, Output, Stage, Unit
+from tangobench.pipeline.dedup import key_rows
+from tangobench.pipeline.fineweb_decisions import DECISIONS, audit, decision_units
+from tangobench.pipeline.fineweb_dedup import key_units, partitions_for, resolve
+from tangobench.pipeline.fineweb_keys import to_ipc
+from tangobench.pipeline.store import Store, open_store
+
+HOME: Final = Path("/var/tmp/tangobench-bench/dedup")
+RESULTS: Final = Path(__file__).parent / "results" / "dedup.json"
+UNIT: Final = 500_000
+TRAIN_THROUGH: Final = 202340
+DUMPS: Final = np.array([202240, 202306, 202314, 202340, 202350], np.int32)
+
+
+def mix(values: Any) -> Any:
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def columns(start: int, stop: int) -> dict[str, Any]:
+    """Rows start..stop-1: a pure function of their numbers."""
+    number = np.arange(start, stop, dtype=np.uint64)
+    made: dict[str, Any] = {"dump": DUMPS[(mix(number + np.uint64(7)) % np.uint64(5)).astype(int)]}
+    for seed, (name, share) in enumerate((("url", 15), ("content", 10)), start=1):
+        draw = mix(number * np.uint64(2) + np.uint64(seed << 40))
+        earlier = (draw >> np.uint64(8)) % (number + np.uint64(1))
+        source = np.where(draw % np.uint64(100) < share, earlier, number)
+        made[f"{name}_high"] = mix(source + np.uint64(seed << 50))
+        made[f"{name}_low"] = mix(source + np.uint64((seed + 8) << 50))
+    return made
+
+
+def synthetic(args: list[int], store: Store) -> Output:
+    del store
+    start, stop, parts = args
+    made = columns(start, stop)
+    count = stop - start
+    ids = pa.array(mix(np.arange(start, stop, dtype=np.uint64))).cast(pa.large_string())
+    table = pa.table(
+        {
+            "id": ids,
+            "dump": made.pop("dump"),
+            "date": pa.nulls(count, pa.large_string()),
+            "status": np.zeros(count, np.uint8),
+            **made,
+            "size": np.full(count, 1000, np.uint64),
+        }
+    )
+    keys = [np.stack([made[f"{n}_high"], made[f"{n}_low"]], axis=1) for n in ("url", "content")]
+    rows, bounds = key_rows(*keys, np.ones(count, bool), parts)
+    data = to_ipc(table)
+    result = {"rows": count, "keys_start": data.size, "bounds": bounds}
+    return Output(b"".join((data, rows.tobytes())), result)
+
+
+def polars_reference(rows: int) -> tuple[float, int]:
+    """The split alone, in memory: how many validation documents belong to training."""
+    made = columns(0, rows)
+    frame = pl.DataFrame({"document": np.arange(rows), **made})
+    began = time.process_time()
+    keys = pl.concat(
+        frame.select("document", "dump", high=f"{n}_high", low=f"{n}_low")
+        for n in ("url", "content")
+    )
+    train = keys.filter(pl.col("dump") <= TRAIN_THROUGH).select("high", "low").unique()
+    late = keys.filter(pl.col("dump") > TRAIN_THROUGH)
+    moved = late.join(train, on=["high", "low"], how="semi")["document"].unique()
+    while True:
+        linked = late.join(moved.to_frame(), on="document", how="semi").select("high", "low")
+        wider = late.join(linked.unique(), on=["high", "low"], how="semi")["document"].unique()
+        if len(wider) == len(moved):
+            return time.process_time() - began, len(moved)
+        moved = wider
+
+
+class Memory(threading.Thread):
+    """Peak anonymous memory of this process, sampled."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.peak = 0
+
+    def run(self) -> None:
+        while True:
+            status = Path("/proc/self/status").read_text()
+            found = re.search(r"RssAnon:\s+(\d+)", status)
+            self.peak = max(self.peak, int(found[1]) if found else 0)
+            time.sleep(0.02)
+
+
+def own(rows: int) -> dict[str, Any]:
+    shutil.rmtree(HOME, ignore_errors=True)
+    job = Job(open_store(str(HOME)))
+    parts = partitions_for(rows)
+    units = [
+        Unit(f"{start}", [start, min(rows, start + UNIT), parts]) for start in range(0, rows, UNIT)
+    ]
+    keys = key_units(job.run(Stage("synthetic", 1, synthetic), units))
+    memory = Memory()
+    memory.start()
+    began, wall = time.process_time(), time.monotonic()
+    decided = resolve(job, keys, train_through=TRAIN_THROUGH, duplicates="drop")
+    resolved = time.process_time() - began
+    final = decision_units(decided, [[] for _ in decided])
+    decisions = job.run(DECISIONS, final)
+    total = time.process_time() - began
+    moved = sum(
+        count
+        for record in decisions
+        for partition, _, _, count in record.result["outcomes"]
+        if partition == "train"
+    )
+    late = sum(
+        int((columns(u.inputs[0], u.inputs[1])["dump"] > TRAIN_THROUGH).sum()) for u in units
+    )
+    leaks = audit(job, final)["shared_keys"] if rows <= 5_000_000 else None
+    shutil.rmtree(HOME, ignore_errors=True)
+    return {
+        "rows": rows,
+        "partitions": parts,
+        "resolve_cpu_seconds": round(resolved, 2),
+        "with_decisions_cpu_seconds": round(total, 2),
+        "wall_seconds": round(time.monotonic() - wall, 1),
+        "rows_per_cpu_second": round(rows / total),
+        "moved_to_training": moved - (rows - late),
+        "shared_keys": leaks,
+        "anonymous_mb": memory.peak // 1024,
+        "resident_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", type=int, nargs="?", default=2_000_000)
+    parser.add_argument("--reference", action="store_true")
+    args = parser.parse_args()
+    measured: dict[str, Any] = own(args.rows)
+    if args.reference:
+        seconds, moved = polars_reference(args.rows)
+        assert moved == measured["moved_to_training"], (moved, measured)
+        measured |= {"polars_split_cpu_seconds": round(seconds, 2)}
+        measured["ratio"] = round(measured["resolve_cpu_seconds"] / seconds, 2)
+    print(json.dumps(measured, indent=1))
+    RESULTS.parent.mkdir(exist_ok=True)
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    known[f"{args.rows}"] = {**measured, "load": os.getloadavg()}
+    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
