@@ -12,6 +12,7 @@ Usage: `lines("MACs", [Series(key="tango", …)], x=Axis(label="T"), y=Axis(labe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from html import escape
 
 from tangobench.eval.charts_draw import (
@@ -25,6 +26,7 @@ from tangobench.eval.charts_draw import (
     dots,
     end_labels,
     figure,
+    point_labels,
     svg,
 )
 from tangobench.eval.charts_scale import Axis
@@ -73,8 +75,9 @@ def scatter(
                     f'y1="{c(frame.y(low))}" y2="{c(frame.y(high))}"/>'
                 )
             parts += dots(item, frame, shown=True)
-        return parts
+        return parts + (point_labels(series, frame) if frame.wide else [])
 
+    x, y = replace(x, margin=0.08), replace(y, margin=0.08)
     return figure(title, series, x, y, description, note, draw, labelled=False)
 
 

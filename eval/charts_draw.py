@@ -61,7 +61,7 @@ class Figure:
     narrow: str
     table: Table
     legend: Sequence[tuple[str, str]] = field(default_factory=list)
-    """Series keys and labels; the narrow chart has no room for labels inside."""
+    """Icons and labels; the narrow chart has no room for labels inside."""
     note: str = ""
 
 
@@ -136,7 +136,7 @@ def figure(
         wide=drawings[0],
         narrow=drawings[1],
         table=table_of(series, x, y),
-        legend=[(item.key, item.label) for item in series],
+        legend=[(_icon(item, labelled), item.label) for item in series],
         note=note,
     )
 
@@ -215,3 +215,25 @@ def end_labels(series: Sequence[Series], frame: Frame) -> list[str]:
         f"{escape(label)}</text>"
         for at, key, label in spots
     ]
+
+
+def point_labels(series: Sequence[Series], frame: Frame) -> list[str]:
+    """Names beside single points, on the side with room."""
+    parts = []
+    for item in series:
+        x, y = frame.x(item.x[-1]), frame.y(item.y[-1])
+        left = x > (frame.left + frame.right) / 2
+        parts.append(
+            f'<text class="end-label f-{item.key}{" end" if left else ""}" '
+            f'x="{c(x - 12 if left else x + 12)}" y="{c(y + 4)}">{escape(item.label)}</text>'
+        )
+    return parts
+
+
+def _icon(item: Series, line: bool) -> str:
+    """The series as it looks in the chart, for the legend."""
+    shape = f'<path class="line s-{item.key}" d="M1 6h24"/>'
+    if not line:
+        look = "dot hollow" if item.hollow else "dot"
+        shape = f'<g class="{look} s-{item.key}">{_marker(item.key, 13, 6)}</g>'
+    return f'<svg viewBox="0 0 26 12" aria-hidden="true">{shape}</svg>'

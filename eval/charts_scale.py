@@ -55,6 +55,8 @@ class Axis:
     low: float | None = None
     high: float | None = None
     text: Callable[[float], str] = plain
+    margin: float = 0.0
+    """Share of the range to leave free at both ends."""
     rounded: bool = False
     """End the axis on ticks instead of on the data."""
     counts: bool = False
@@ -71,6 +73,11 @@ class Scale:
         low, high = min(known), max(known)
         if low == high:
             low, high = (low / 2, high * 2) if axis.log else (low - 0.5, high + 0.5)
+        if axis.log:
+            ratio = (high / low) ** axis.margin
+            low, high = low / ratio, high * ratio
+        else:
+            low, high = low - axis.margin * (high - low), high + axis.margin * (high - low)
         self.axis = axis
         self.start, self.stop = start, stop
         if axis.log:
@@ -109,7 +116,7 @@ def _log_range(
     last = math.ceil(math.log(high, base) - 1e-9)
     every = max(1, math.ceil((last - first) / max(wanted, 2)))
     ticks = [float(base) ** power for power in range(first, last + 1, every)]
-    if base == 10 and last - first <= 1:
+    if base == 10 and last - first <= 2:
         ticks = [m * 10.0**power for power in range(first, last + 1) for m in (1, 2, 5)]
     if axis.rounded:
         return float(base) ** first, float(base) ** last, ticks

@@ -62,6 +62,7 @@ def _group(group: Group, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "id": f"{group.dataset}-{group.family}-{group.depth}-{group.root[:8]}",
         "title": title + ("" if group.depth == 4 else f", depth {group.depth}"),
         "published": group.family == "published",
+        "trial": group.family == "sample",
         "parameters": group.first["model"]["nonembedding_params"],
         "steps": group.first["step"],
         "root": group.root,

@@ -107,6 +107,10 @@ class Page:
     def go(self, url: str) -> None:
         """Load an address and wait until it is complete."""
         self.call("Page.navigate", url=url)
+        self.wait(url)
+
+    def wait(self, url: str) -> None:
+        """Wait until the page at an address is complete."""
         deadline = time.monotonic() + 60
         while self.run("document.readyState + location.href") != f"complete{url}":
             if time.monotonic() > deadline:
