@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Literal
 
 from tangobench.pipeline.lean_commands import WORD_END, Command, commands, nested
@@ -31,7 +32,14 @@ _HEADER: Final = re.compile(
     b"|".join(
         (
             *(nested("(", ")", 4), rb"\(", nested("[", "]", 3), rb"\["),
-            *(nested("{", "}", 3), rb"\{", rb"\xe2\x9f[\xa6-\xa9]", rb"\)", rb"\]", rb"\}"),
+            *(
+                nested("{", "}", 3),
+                rb"\{",
+                rb"\xe2(?:\x9f[\xa6-\xa9]|\x86\x90)",
+                rb"\)",
+                rb"\]",
+                rb"\}",
+            ),
             *(rb":=", rb"\|", rb" " + _HEADER_WORD, rb"\n" + _HEADER_WORD),
         )
     )
@@ -44,6 +52,8 @@ _PRIORITY: Final = re.compile(rb"\s*+\((?:priority|name)[^()]*+\)")
 _BY: Final = re.compile(rb"by" + WORD_END)
 _SPACE: Final = re.compile(rb"\s*+")
 _ARROW: Final = re.compile(rb"=>|:=|\([^()]*+\)|\{[^{}]*+\}")
+_LEFT_ARROW: Final = b"\xe2\x86\x90"
+_STEPS: Final = {c.encode(): 1 for c in "([{⟨⟦"} | {c.encode(): -1 for c in ")]}⟩⟧"}
 _OWNERS: Final = (b"fun", b"\xce\xbb", b"with")
 
 
@@ -75,7 +85,7 @@ def extract(data: bytes, kinds: Collection[str] = PROOF_KINDS) -> list[Declarati
     found: list[Declaration] = []
     line, counted = 1, 0
     head: Command | None = None
-    for command in (*commands(code), None):
+    for command in chain(commands(code), (None,)):
         if head is not None:
             end = len(code) if command is None else command.start
             line += data.count(b"\n", counted, head.word_start - 1)
@@ -119,15 +129,12 @@ def _body(code: bytes, start: int, end: int) -> tuple[int, Style] | None:
     arrow = -1  # the first `=>` or `:=` after the bar at hand
     for match in _HEADER.finditer(code, start, end):
         token = match.group()
-        first = token[0]
-        if first in b"([{":
-            depth += len(token) == 1
-        elif first in b")]}":
-            depth -= depth > 0
-        elif first == 0xE2:  # ⟦ and ⟨ are even, ⟧ and ⟩ odd
-            depth = depth - (depth > 0) if token[2] % 2 else depth + 1
-        elif depth:
+        if token in _STEPS:
+            depth = max(0, depth + _STEPS[token])
+        elif depth or token[0] in b"([{":  # a bracket taken whole
             continue
+        elif token == _LEFT_ARROW:  # `let x ← …` has no `:=`
+            pending = max(0, pending - 1)
         elif token == b":=":
             if not pending:
                 return _simple_body(code, match.end(), end)

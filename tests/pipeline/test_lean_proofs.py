@@ -94,6 +94,10 @@ CASES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "theorem a : by haveI := i; haveI := j; exact P := by h\n",
         [("a", "by", "by h")],
     ),
+    "binding arrows in the statement": (
+        "theorem a : f = do let z ← g; let y := z; return (← y) := by h\n",
+        [("a", "by", "by h")],
+    ),
     "let in brackets": ("theorem a : (let x := 1; x) = 1 := rfl\n", [("a", "term", "rfl")]),
     "deep brackets": (
         "theorem a : ((((((x := 1)))))) = [[[[[y]]]]] ∧ ⟨z, by have := w; v⟩ = {{{{u | t}}}} :=rfl",
