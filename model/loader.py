@@ -12,6 +12,8 @@ Usage: `loader = Loader(open_dataset(folder), batch=64, seed=101); batch = next(
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -86,8 +88,8 @@ class Stream:
         self.context = context
         self.table = dataset.rows(config, split)
         entries = dataset.lock.shards_of(config, split)
-        self._ends = np.cumsum([entry["rows"] for entry in entries])
-        self._starts = self._ends - [entry["rows"] for entry in entries]
+        self._ends = list(itertools.accumulate(entry["rows"] for entry in entries))
+        self._starts = [0, *self._ends]
         self._pool = ThreadPoolExecutor(_CHECKERS, thread_name_prefix="shard-check")
         self._checks = [self._pool.submit(self._open, index) for index in range(len(entries))]
 
@@ -99,35 +101,34 @@ class Stream:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def row(self, row: int) -> tuple[NDArray, NDArray]:
-        """Tokens and target mask of a row, cut to the context if one is set.
-
-        A row with a prompt keeps its end (the targets), any other its beginning.
-        """
-        index = int(np.searchsorted(self._ends, row, side="right"))
-        shard, target_starts = self._checks[index].result()
-        place = row - int(self._starts[index])
-        tokens = shard.tokens(place)
-        target_start = None if target_starts is None else int(target_starts[place])
-        mask = target_mask(self.convention, tokens, target_start)
-        if self.context is None or len(tokens) <= self.context:
-            return tokens, mask
-        if target_start is None:
-            return tokens[: self.context], mask[: self.context]
-        tokens, mask = tokens[-self.context :], mask[-self.context :]
-        mask[0] = False  # nothing stands before it any more
-        return tokens, mask
+        """Tokens and target mask of a row, cut to the context if one is set."""
+        tokens, first = self._cut(row)
+        return tokens, target_mask(self.convention, tokens, first)
 
     def batch(self, rows: NDArray, step: int = 0) -> Batch:
-        """Chosen rows, padded."""
-        found = [self.row(row) for row in rows.tolist()]
+        """Chosen rows, padded; the masks are those of `row`, made for all rows at once."""
+        found = [self._cut(row) for row in rows.tolist()]
         lengths = np.array([len(tokens) for tokens, _ in found], np.int64)
-        shape = (len(found), int(lengths.max()))
-        tokens_BT = np.full(shape, self.convention["pad"], np.int32)
-        targets_BT = np.zeros(shape, np.bool_)
-        for place, (tokens, mask) in enumerate(found):
+        first = np.array([max(1, start) for _, start in found], np.int64)
+        tokens_BT = np.full((len(found), lengths.max()), self.convention["pad"], np.int32)
+        for place, (tokens, _) in enumerate(found):
             tokens_BT[place, : len(tokens)] = tokens
-            targets_BT[place, : len(tokens)] = mask
+        position = np.arange(tokens_BT.shape[1])
+        targets_BT = (position >= first[:, None]) & (position < lengths[:, None])
+        if self.convention["masked_target"] is not None:
+            targets_BT &= tokens_BT != self.convention["masked_target"]
         return Batch(step, self.config, rows, tokens_BT, targets_BT, lengths)
+
+    def _cut(self, row: int) -> tuple[NDArray, int]:
+        """Tokens of a row and its first target; cut, a row keeps its end if it has a prompt."""
+        index = bisect.bisect_right(self._ends, row)
+        shard, target_starts = self._checks[index].result()
+        place = row - self._starts[index]
+        tokens = shard.tokens(place)
+        excess = 0 if self.context is None else max(0, len(tokens) - self.context)
+        if target_starts is None:
+            return tokens[: len(tokens) - excess], 0
+        return tokens[excess:], int(target_starts[place]) - excess
 
     def _open(self, index: int) -> tuple[Shard, NDArray | None]:
         shard = self.table.shard(index)

@@ -143,7 +143,8 @@ _MINI_SIZE: Final[dict[str, Any]] = {
     "precision": "fp32",
 }
 _MINI: Final[dict[str, dict[str, Any]]] = {
-    "dm_math": {"context": 256, "steps": 1200, "batch": 64, "warmup": 60, **_MINI_SIZE},
+    # 38,400 of the 84,000 rows of the mini dataset: no row is seen twice.
+    "dm_math": {"context": 256, "steps": 1200, "batch": 32, "warmup": 60, **_MINI_SIZE},
     # Rows are cut to 512 tokens: the vocabulary of 50,257 makes each source token cost as much as
     # nine of DeepMind Mathematics.
     "lean": {"context": 512, "steps": 600, "batch": 8, "warmup": 30, **_MINI_SIZE},

@@ -113,6 +113,20 @@ def test_lean_proofs_score_the_proof_and_end_of_text(lean):
     assert all(m[length - 1] for m, length in zip(batch.targets_BT, batch.lengths_B, strict=True))
 
 
+@pytest.mark.parametrize("context", [None, 9])
+@pytest.mark.parametrize("name", ["math", "lean", "fineweb"])
+def test_a_batch_has_the_masks_of_its_rows(name, context, request):
+    dataset = request.getfixturevalue(name)
+    for config in dataset.lock.configs:
+        stream = Stream(dataset, config, "train", context=context)
+        batch = stream.batch(np.arange(len(stream)))
+        for row in range(len(stream)):
+            tokens, mask = stream.row(row)
+            assert np.array_equal(batch.tokens_BT[row, : len(tokens)], tokens)
+            assert np.array_equal(batch.targets_BT[row, : len(tokens)], mask)
+            assert not batch.targets_BT[row, len(tokens) :].any()
+
+
 def test_a_short_context_keeps_the_end_of_proofs_and_the_start_of_sources(lean):
     proofs, short = (Stream(lean, "proof", "train", context=c) for c in (None, 7))
     for row in range(len(proofs)):
