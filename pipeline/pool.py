@@ -127,7 +127,8 @@ class _Pool(ProcessPoolExecutor):
         main = sys.modules["__main__"]
         sys.modules["__main__"] = types.ModuleType("__main__")
         try:
-            super()._spawn_process()  # type: ignore[misc]
+            with _explain_no_workers():
+                super()._spawn_process()  # type: ignore[misc]
         finally:
             sys.modules["__main__"] = main
 
@@ -137,7 +138,21 @@ def start_pool(workers: int, start_method: StartMethod = "forkserver") -> Proces
     context = multiprocessing.get_context(start_method)
     if start_method == "forkserver":
         multiprocessing.set_forkserver_preload(["tangobench.pipeline.build"])
-    return _Pool(workers, mp_context=context, initializer=_prepare_worker)
+    with _explain_no_workers():
+        return _Pool(workers, mp_context=context, initializer=_prepare_worker)
+
+
+@contextlib.contextmanager
+def _explain_no_workers() -> Iterator[None]:
+    """Semaphores, sockets and processes are resources too: no /dev/shm, no /tmp, a limit."""
+    try:
+        yield
+    except OSError as error:
+        raise ResourceError(
+            f"cannot start worker processes: {error}",
+            kind="no-workers",
+            fix="use --workers 1, or lift the system's limit",
+        ) from error
 
 
 def stop_pool(pool: ProcessPoolExecutor) -> None:
