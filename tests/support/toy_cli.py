@@ -9,6 +9,6 @@ from tangobench.cli import main
 if __name__ == "__main__":
     fault_toy.register()
     words = sys.argv[1:]
-    if words[:1] in (["build"], ["plan"]) and "--manifest" not in words:
+    if words[:2] in (["build", "toy"], ["plan", "toy"]) and "--manifest" not in words:
         words += ["--manifest", fault_toy.MANIFEST]
     raise SystemExit(main(words))

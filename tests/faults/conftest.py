@@ -1,0 +1,85 @@
+"""Sample datasets to harm: each is built once per test process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import fault_toy
+import pytest
+
+from tangobench.pipeline import api
+
+SUPPORT = Path(fault_toy.__file__).parent
+LOCKED = [
+    name
+    for name in api.DATASETS
+    if (SUPPORT.parents[1] / f"manifests/{name}.sample.lock.json").exists()
+]
+
+
+def each_sample(*marks: pytest.MarkDecorator):
+    """Parametrize over the datasets whose sample is locked; one dataset, one test process."""
+    return pytest.mark.parametrize(
+        "dataset",
+        [
+            pytest.param(name, marks=[*marks, pytest.mark.xdist_group(f"sample-{name}")])
+            for name in LOCKED
+        ],
+    )
+
+
+slow_sample = each_sample(pytest.mark.faults, pytest.mark.slow)
+fast_sample = each_sample(pytest.mark.faults)
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory):
+    """The folder that holds a built sample and its unit store; copy before you harm."""
+    place = tmp_path_factory.mktemp("samples")
+
+    def built(name: str) -> Path:
+        if not (place / f"{name}-sample").exists():
+            api.build(name, out=str(place), workers=2)
+        return place
+
+    return built
+
+
+@pytest.fixture
+def memory_folder(tmp_path):
+    """A folder in memory where there is one: crash points are about order, not about disks."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm", prefix="tangobench-"))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def start():
+    """Starts the program in a process group of its own; kills what is left of it at the end."""
+    running: list[subprocess.Popen] = []
+
+    def starting(*words: object, **environment: str) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [sys.executable, str(SUPPORT / "toy_cli.py"), *map(str, words)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        running.append(process)
+        return process
+
+    yield starting
+    for process in running:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

@@ -1,0 +1,99 @@
+"""Two builds, a build and a reader, a lock whose holder died."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+from trees import hashes, temporary_files
+
+from tangobench.errors import CorruptionError
+from tangobench.pipeline import api
+from tangobench.pipeline.pool import SerialRunner
+from tangobench.pipeline.reading import open_dataset
+
+pytestmark = pytest.mark.faults
+
+
+def wait_for(path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_of_two_builds_one_publishes_and_the_other_is_busy_or_waits(start, program, tmp_path):
+    log = tmp_path / "log"
+    words = ["build", "toy", "--out", tmp_path / "out"]
+    first = start(*words, TOY_SECONDS="1.5", TOY_LOG=str(log))
+    wait_for(log)
+    error = json.loads(program(*words, "--json", check=6).stdout)
+    assert error["error"] == "busy"
+    assert error["details"]["holder"] == str(first.pid)
+    waiting = program(*words, "--wait", "60")
+    out, err = first.communicate(timeout=60)
+    assert first.returncode == 0, err
+    assert waiting.stdout == out
+    assert "already built" in waiting.stderr
+    assert not temporary_files(tmp_path / "out")
+
+
+def test_a_lock_whose_holder_was_killed_is_free(start, program, tmp_path):
+    log = tmp_path / "log"
+    words = ["build", "toy", "--out", tmp_path / "out"]
+    first = start(*words, TOY_SECONDS="60", TOY_LOG=str(log))
+    wait_for(log)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.communicate()
+    assert (tmp_path / "out" / ".locks" / "toy-sample").read_text() == str(first.pid)
+    program(*words)
+
+
+def test_builds_of_two_targets_share_a_store(toy, tmp_path, toy_original):
+    """Equal units of two builds at the same time: equal objects, nobody harmed."""
+    folders: list = []
+
+    def build(name: str) -> None:
+        request = toy.request(tmp_path / name, store=str(tmp_path / "units"))
+        folders.append(api.run(request, SerialRunner()).folder)
+
+    threads = [threading.Thread(target=build, args=(f"out-{n}",)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(folders) == 4
+    assert all(hashes(folder) == hashes(toy_original) for folder in folders)
+    assert not list((tmp_path / "units" / "tmp").rglob(".partial-*"))
+
+
+def test_a_reader_during_repairs_sees_right_rows_or_a_refusal(toy, toy_folder):
+    """Shards are replaced whole, so a reader never sees a mixture."""
+    right = [row["tokens"].tolist() for row in open_dataset(toy_folder).rows("wide", "train")]
+    shard = toy_folder / "wide" / "train-00001-of-00002.arrow"
+    stop = threading.Event()
+
+    def damage_and_repair() -> None:
+        while not stop.is_set():
+            shard.unlink()
+            shard.write_bytes(b"\0" * 300)
+            api.run(toy.request(toy_folder.parent), SerialRunner())
+
+    worker = threading.Thread(target=damage_and_repair)
+    worker.start()
+    seen = {"right": 0, "refused": 0}
+    deadline = time.monotonic() + 30
+    while min(seen.values()) < 3 and time.monotonic() < deadline:
+        try:
+            rows = open_dataset(toy_folder).rows("wide", "train")
+            assert [row["tokens"].tolist() for row in rows] == right
+            seen["right"] += 1
+        except CorruptionError:
+            seen["refused"] += 1
+    stop.set()
+    worker.join()
+    assert min(seen.values()) >= 3, seen

@@ -1,0 +1,236 @@
+"""Full disks, size limits, I/O errors and targets that cannot be written, at every operation."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import fault_toy
+import pytest
+from operations import before_each
+from trees import hashes, temporary_files
+
+from tangobench.errors import ResourceError, TangobenchError, UsageError
+from tangobench.pipeline import api
+from tangobench.pipeline.files import exclusive
+from tangobench.pipeline.manifest import LOCK_NAME
+from tangobench.pipeline.pool import ProcessRunner, SerialRunner
+
+pytestmark = pytest.mark.faults
+
+SUPPORT = Path(fault_toy.__file__).parent
+WRITING = {"open", "write", "fsync", "mkdir", "replace"}
+
+
+def in_child(action) -> int:
+    """Exit code of a forked child; 99 if it ended with anything but an error of ours."""
+    child = os.fork()
+    if child == 0:
+        try:
+            action()
+            os._exit(0)
+        except TangobenchError as error:
+            os._exit(error.exit_code)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(99)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def build(out: Path) -> api.Built:
+    return api.run(fault_toy.request(out), SerialRunner())
+
+
+def operations(out: Path) -> list[str]:
+    with before_each(out, lambda *_: None) as done:
+        build(out)
+    return done
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.EMFILE],
+                         ids=errno.errorcode.get)  # fmt: skip
+@pytest.mark.parametrize(
+    "step", [pytest.param(11, id="some"), pytest.param(1, id="every", marks=pytest.mark.slow)]
+)
+def test_an_error_at_any_operation_is_told_and_resumed(
+    toy, memory_folder, toy_original, code, step
+):
+    done = operations(memory_folder / "whole")
+    for point in range(0, len(done), step):
+        out = memory_folder / f"at-{point}"
+
+        def fail(number: int, name: str, arguments: tuple, point: int = point) -> None:
+            if number == point and name in WRITING:
+                raise OSError(code, os.strerror(code))
+
+        try:
+            with before_each(out, fail):
+                build(out)
+        except TangobenchError as error:
+            assert error.exit_code == (2 if code == errno.EROFS else 7), f"{done[point]}: {error}"
+            assert not (out / "toy-sample" / LOCK_NAME).exists()
+            if code in {errno.ENOSPC, errno.EDQUOT}:
+                assert error.kind == "disk-full"
+                assert "bytes_needed" in error.details
+        assert not temporary_files(out)
+        assert hashes(build(out).folder) == hashes(toy_original)
+
+
+@pytest.mark.parametrize("limit", [10, 100, 400, 1000, 3000])
+def test_a_limit_on_the_size_of_files(toy, tmp_path, limit, toy_original):
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        try:
+            build(tmp_path)
+        except ResourceError as error:
+            assert error.kind == "disk-full"
+            assert error.details["bytes_needed"] > limit
+            assert f"{error.details['bytes_needed']:,} bytes" in error.message
+            raise
+
+    assert in_child(limited) == 7
+    assert not (tmp_path / "toy-sample" / LOCK_NAME).exists()
+    assert not temporary_files(tmp_path)
+    assert hashes(build(tmp_path).folder) == hashes(toy_original)
+
+
+@pytest.mark.parametrize(
+    ("limit", "kind"), [("0", "no-workers"), ("1", "disk-full")], ids=["no semaphores", "1 kB"]
+)
+def test_a_size_limit_in_worker_processes(program, tmp_path, limit, kind):
+    words = ["build", "toy", "--out", str(tmp_path), "--workers", "2", "--set", "rows=99", "--json"]
+    shell = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "-", sys.executable]
+    done = subprocess.run(
+        [*shell, SUPPORT / "toy_cli.py", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert json.loads(done.stdout)["error"] == kind
+    assert not temporary_files(tmp_path)
+    program(*words)
+
+
+def test_no_place_for_the_sockets_of_workers(program, tmp_path):
+    """Workers need a temporary folder; without one the message says how to do without workers."""
+    words = ["build", "toy", "--out", str(tmp_path), "--json"]
+    hide = "import tempfile; tempfile._candidate_tempdir_list = lambda: ['/no/such']"
+    (tmp_path / "sitecustomize.py").write_text(hide)
+    done = program(*words, "--workers", "2", check=7, PYTHONPATH=str(tmp_path))
+    assert json.loads(done.stdout)["error"] == "no-workers"
+    program(*words, PYTHONPATH=str(tmp_path))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 kB; needs root."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip("only root can mount a small disk")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_full_disk(toy, small_disk, toy_original):
+    with pytest.raises(ResourceError) as caught:
+        build(small_disk)
+    assert caught.value.kind == "disk-full"
+    assert "bytes free" in caught.value.message
+    assert not (small_disk / "toy-sample" / LOCK_NAME).exists()
+    assert not temporary_files(small_disk)
+    subprocess.run(["mount", "-o", "remount,size=10m", str(small_disk)], check=True)
+    assert hashes(build(small_disk).folder) == hashes(toy_original)
+
+
+def test_no_file_entries_left(toy, small_disk, toy_original):
+    subprocess.run(["mount", "-o", "remount,size=10m,nr_inodes=40", str(small_disk)], check=True)
+    with pytest.raises(ResourceError) as caught:
+        build(small_disk)
+    assert "no file entries free" in caught.value.message
+    subprocess.run(["mount", "-o", "remount,nr_inodes=4000", str(small_disk)], check=True)
+    assert hashes(build(small_disk).folder) == hashes(toy_original)
+
+
+def test_a_read_only_disk(toy, small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(UsageError) as caught:
+        build(small_disk)
+    assert caught.value.kind == "not-writable"
+    assert str(small_disk) in caught.value.message
+
+
+def test_a_target_that_one_may_not_write(toy, tmp_path):
+    out = tmp_path / "closed"
+    out.mkdir(mode=0o555)
+
+    def as_nobody() -> None:
+        if os.getuid() == 0:
+            os.chdir("/")
+            for folder in [out, *out.parents][:-2]:
+                folder.chmod(folder.stat().st_mode | 0o005)
+            os.setgid(65534)
+            os.setuid(65534)
+        try:
+            build(out)
+        except UsageError as error:
+            assert error.kind == "not-writable"
+            raise
+
+    assert in_child(as_nobody) == 2
+
+
+def test_a_finished_dataset_on_a_full_disk_is_still_found(toy, tmp_path, monkeypatch):
+    build(tmp_path)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "pwrite", full)
+    assert build(tmp_path).reused
+
+
+def test_a_build_under_a_memory_limit_fails_with_a_clear_error(toy, tmp_path, monkeypatch):
+    """A unit that needs more memory than there is: exit code 7, the unit named."""
+
+    def hungry(args, store):
+        raise MemoryError
+
+    monkeypatch.setattr(toy, "draw", hungry)
+    with pytest.raises(ResourceError) as caught:
+        build(tmp_path)
+    assert caught.value.kind == "out-of-memory"
+    assert "part 0" in caught.value.message
+
+
+def test_no_temporary_folder_is_needed(toy, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/no/such/folder")
+    monkeypatch.setattr("tempfile.tempdir", None)
+    assert build(tmp_path).lock
+
+
+def test_no_descriptor_and_no_process_is_left_open(toy, tmp_path):
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+
+    def once(number: int) -> None:
+        with ProcessRunner(2) as runner, exclusive(tmp_path / "lock"):
+            api.run(fault_toy.request(tmp_path / str(number)), runner)
+        build(tmp_path / str(number))
+
+    once(0)
+    before = descriptors()
+    for number in (1, 2):
+        once(number)
+    assert descriptors() <= before
