@@ -32,6 +32,15 @@ from tangobench.pipeline.tokens import EOT, VOCABULARY_SIZE, Gpt2, gpt2
 _LICENCES: Final = {"apache-2.0": "Apache-2.0", "odc-by": "ODC-By 1.0"}
 
 
+def config_folder(name: str) -> str:
+    """The folder of a config of FineWeb-Edu (`default`, `sample-10BT`, a dump), or of itself."""
+    if name == "default":
+        return "data"
+    if name.startswith("sample-"):
+        return name.replace("-", "/", 1)
+    return f"data/{name}" if dump_order(name) else name
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hub:
     """Which part of the dataset repository is read; 0 files means all."""
@@ -44,9 +53,11 @@ class Hub:
     validation_files: int = 0
 
     def folders(self) -> tuple[tuple[str, int], ...]:
-        """Folders with file limits; one folder inside the other is listed once."""
-        both = {self.train: self.train_files, self.validation: self.validation_files}
-        return tuple(sorted(both.items()))
+        """Folders with file limits; what lies inside the other folder is listed once."""
+        train, validation = config_folder(self.train), config_folder(self.validation)
+        if validation == train or validation.startswith(f"{train}/"):
+            return ((train, self.train_files),)
+        return tuple(sorted({train: self.train_files, validation: self.validation_files}.items()))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

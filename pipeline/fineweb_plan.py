@@ -18,20 +18,22 @@ from tangobench.pipeline.hub import hub_name
 if TYPE_CHECKING:
     from tangobench.pipeline.fineweb import Spec
 
-# (rows, Parquet bytes) of parts of HuggingFaceFW/fineweb-edu.
+# (rows, Parquet bytes) of parts of HuggingFaceFW/fineweb-edu; one dump is the average of 95.
+_TEN_BILLION: Final = (9_672_101, 28_500_000_000)
+_WHOLE: Final = (1_260_000_000, 3_700_000_000_000)
 _KNOWN: Final = {
-    "sample/10BT": (9_672_101, 28_500_000_000),
-    "sample/100BT": (97_270_686, 286_000_000_000),
-    "sample/350BT": (339_347_842, 998_000_000_000),
-    "data": (1_260_000_000, 3_700_000_000_000),
-    "data/CC-MAIN-2023-50": (14_000_000, 42_000_000_000),
+    "sample/10BT": _TEN_BILLION,
+    "sample/100BT": (10 * _TEN_BILLION[0], 10 * _TEN_BILLION[1]),
+    "sample/350BT": (35 * _TEN_BILLION[0], 35 * _TEN_BILLION[1]),
+    "data": _WHOLE,
 }
+_ONE_DUMP: Final = (_WHOLE[0] // 95, _WHOLE[1] // 95)
 _TEXT_PER_PARQUET: Final = 1.75
-_KEYS_RATE: Final = 260e6  # bytes of text per core-second: decode, check, hash
-_TOKENS_RATE: Final = 70e6  # decode, encode, re-encode a sample, pack, hash
-_DEDUP_RATE: Final = 250e3  # rows per core-second
+_READ_RATE: Final = 370e6  # bytes of text per core-second: decode
+_KEYS_RATE: Final = 160e6  # decode, check, hash
+_TOKENS_RATE: Final = 55e6  # encode, re-encode a sample, pack, hash, write
+_DEDUP_RATE: Final = 290e3  # rows per core-second, decisions included
 _DOCUMENT_BYTES: Final = 110  # id, keys and dump per document, and its key rows
-_BYTES_PER_TOKEN: Final = 4.7
 
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
@@ -41,7 +43,8 @@ def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     partitions = partitions_for(rows)
     wanted = min(text, spec.train_rows * spec.context * 5.2)
     tokens = spec.train_rows * spec.context
-    core_seconds = 2 * text / _KEYS_RATE + wanted / _TOKENS_RATE + rows / _DEDUP_RATE
+    core_seconds = text / _KEYS_RATE + text / _READ_RATE + rows / _DEDUP_RATE
+    core_seconds += wanted / _TOKENS_RATE
     disk = rows * (_DOCUMENT_BYTES * 2 + 60) + 4 * 2 * tokens
     memory = workers * (400e6 * min(1.0, rows / PART_ROWS) + 250e6)
     hours = core_seconds / workers / 3600
@@ -71,10 +74,10 @@ def _input(spec: Spec, source: str | None) -> tuple[int, float, str]:
     if source in (None, "hub") or hub_name(str(source)) is not None:
         rows = size = 0.0
         for folder, limit in spec.hub.folders():
-            known = _KNOWN.get(folder, _KNOWN["data/CC-MAIN-2023-50"])
+            known = _KNOWN.get(folder, _ONE_DUMP)
             share = min(1.0, limit / 14) if limit else 1.0
             rows, size = rows + share * known[0], size + share * known[1]
-        return int(rows), size, "from published sizes"
+        return int(rows), size, "estimated from published sizes"
     from tangobench.pipeline.fineweb import list_source
     from tangobench.pipeline.fineweb_read import count_rows
 

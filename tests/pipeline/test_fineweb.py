@@ -395,10 +395,22 @@ def test_plan_knows_all_sources(corpus, tmp_path):
         spec = load_spec(fineweb.Spec, "fineweb", profile)
         planned = fineweb.plan(spec, where, 2)
         assert planned["rows"] >= 3000 and planned["lines"]
-    whole = load_spec(
-        fineweb.Spec, "fineweb", "paper", {"hub": {"train": "data", "validation": "data"}}
-    )
+    whole = load_spec(fineweb.Spec, "fineweb", "paper", {"hub": {"train": "default"}})
+    assert whole.hub.folders() == (("data", 0),)
     assert fineweb.plan(whole, None, 8)["rows"] > 10**9
+
+
+@pytest.mark.parametrize(
+    ("config", "folder"),
+    [
+        ("default", "data"),
+        ("sample-10BT", "sample/10BT"),
+        ("CC-MAIN-2023-50", "data/CC-MAIN-2023-50"),
+        ("sample/10BT", "sample/10BT"),
+    ],
+)
+def test_config_names_are_folders(config, folder):
+    assert fineweb.config_folder(config) == folder
 
 
 @pytest.mark.parametrize(
