@@ -203,3 +203,18 @@ def program():
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def sample(tmp_path_factory):
+    """The folder with a built sample and its unit store, built once; copy before you harm."""
+    from tangobench.pipeline import api
+
+    place = tmp_path_factory.mktemp("samples")
+
+    def built(name: str) -> Path:
+        if not (place / f"{name}-sample").exists():
+            api.build(name, out=str(place), workers=2)
+        return place
+
+    return built

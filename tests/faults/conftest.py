@@ -1,4 +1,4 @@
-"""Sample datasets to harm: each is built once per test process."""
+"""Places and processes to harm."""
 
 from __future__ import annotations
 
@@ -11,43 +11,11 @@ from pathlib import Path
 
 import fault_toy
 import pytest
-
-from tangobench.pipeline import api
+from samples import each_sample
 
 SUPPORT = Path(fault_toy.__file__).parent
-LOCKED = [
-    name
-    for name in api.DATASETS
-    if (SUPPORT.parents[1] / f"manifests/{name}.sample.lock.json").exists()
-]
-
-
-def each_sample(*marks: pytest.MarkDecorator):
-    """Parametrize over the datasets whose sample is locked; one dataset, one test process."""
-    return pytest.mark.parametrize(
-        "dataset",
-        [
-            pytest.param(name, marks=[*marks, pytest.mark.xdist_group(f"sample-{name}")])
-            for name in LOCKED
-        ],
-    )
-
-
 slow_sample = each_sample(pytest.mark.faults, pytest.mark.slow)
 fast_sample = each_sample(pytest.mark.faults)
-
-
-@pytest.fixture(scope="session")
-def sample(tmp_path_factory):
-    """The folder that holds a built sample and its unit store; copy before you harm."""
-    place = tmp_path_factory.mktemp("samples")
-
-    def built(name: str) -> Path:
-        if not (place / f"{name}-sample").exists():
-            api.build(name, out=str(place), workers=2)
-        return place
-
-    return built
 
 
 @pytest.fixture
