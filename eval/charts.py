@@ -57,7 +57,7 @@ def lines(
             parts += dots(item, frame, shown=points)
         return parts + (end_labels(series, frame) if frame.wide else [])
 
-    return figure(title, series, x, y, description, note, draw, labelled=True)
+    return figure(title, series, x, y, description, note, draw, icons="line")
 
 
 def scatter(
@@ -78,7 +78,7 @@ def scatter(
         return parts + (point_labels(series, frame) if frame.wide else [])
 
     x, y = replace(x, margin=0.08), replace(y, margin=0.08)
-    return figure(title, series, x, y, description, note, draw, labelled=False)
+    return figure(title, series, x, y, description, note, draw, icons="marker")
 
 
 def histogram(
@@ -110,7 +110,7 @@ def histogram(
         return bars
 
     shape = Series(key=key, label=title, x=list(edges), y=[0.0, *counts])
-    drawn = figure(title, [shape], x, y, description, note, draw, labelled=False)
+    drawn = figure(title, [shape], x, y, description, note, draw)
     table = Table(
         head=(f"{x.label}, from", "below", y.label),
         rows=[
@@ -155,7 +155,7 @@ def heat_map(
         ]
         for j, (name, line) in enumerate(zip(rows, values, strict=True)):
             y = top + j * tall
-            shown = name if width == WIDE or len(name) <= 22 else name[:21] + "…"
+            shown = name if width == WIDE or len(name) <= 19 else name[:18] + "…"
             parts.append(
                 f'<text class="tick end" x="{left - 8}" y="{y + 14}">{escape(shown)}</text>'
             )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Final
+from typing import Final, Literal
 
 from tangobench.eval.charts_scale import Axis, Scale
 from tangobench.eval.charts_scale import coordinate as c
@@ -120,11 +120,11 @@ def figure(
     description: str,
     note: str,
     draw: Callable[[Frame], list[str]],
-    labelled: bool,
+    icons: Literal["line", "marker"] | None = None,
 ) -> Figure:
-    """Both drawings of a chart whose inside `draw` fills; `labelled` leaves room at the right."""
+    """Both drawings of a chart whose inside `draw` fills; one with icons has room for labels."""
     longest = max((len(item.label) for item in series), default=0)
-    room = 24 + 7 * longest if labelled else 18
+    room = 24 + 7 * longest if icons else 18
     drawings = []
     for width in (WIDE, NARROW):
         frame = Frame(width, x, y, series, room)
@@ -136,7 +136,7 @@ def figure(
         wide=drawings[0],
         narrow=drawings[1],
         table=table_of(series, x, y),
-        legend=[(_icon(item, labelled), item.label) for item in series],
+        legend=[(_icon(item, icons), item.label) for item in series] if icons else [],
         note=note,
     )
 
@@ -218,22 +218,43 @@ def end_labels(series: Sequence[Series], frame: Frame) -> list[str]:
 
 
 def point_labels(series: Sequence[Series], frame: Frame) -> list[str]:
-    """Names beside single points, on the side with room."""
+    """Names beside single points, at the first side where they touch nothing else."""
+    taken = [_mark_box(item, frame) for item in series]
     parts = []
     for item in series:
         x, y = frame.x(item.x[-1]), frame.y(item.y[-1])
-        left = x > (frame.left + frame.right) / 2
+        wide = 7.2 * len(item.label)
+        spots = [(x + 12, y), (x - 12 - wide, y), (x + 8, y - 16), (x + 8, y + 16)]
+        boxes = [(left, at - 9, left + wide, at + 9) for left, at in spots]
+        free = [box for box in boxes if not any(_overlap(box, other) for other in taken)]
+        box = (free or boxes)[0]
+        taken.append(box)
+        before = box[2] < x
         parts.append(
-            f'<text class="end-label f-{item.key}{" end" if left else ""}" '
-            f'x="{c(x - 12 if left else x + 12)}" y="{c(y + 4)}">{escape(item.label)}</text>'
+            f'<text class="end-label f-{item.key}{" end" if before else ""}" '
+            f'x="{c(box[2] if before else box[0])}" y="{c(box[1] + 13)}">'
+            f"{escape(item.label)}</text>"
         )
     return parts
 
 
-def _icon(item: Series, line: bool) -> str:
+Box = tuple[float, float, float, float]
+
+
+def _mark_box(item: Series, frame: Frame) -> Box:
+    x = frame.x(item.x[-1])
+    ends = [frame.y(value) for value in (item.y[-1], *item.low[-1:], *item.high[-1:])]
+    return (x - 6, min(ends) - 6, x + 6, max(ends) + 6)
+
+
+def _overlap(one: Box, two: Box) -> bool:
+    return one[0] < two[2] and two[0] < one[2] and one[1] < two[3] and two[1] < one[3]
+
+
+def _icon(item: Series, kind: Literal["line", "marker"]) -> str:
     """The series as it looks in the chart, for the legend."""
     shape = f'<path class="line s-{item.key}" d="M1 6h24"/>'
-    if not line:
+    if kind == "marker":
         look = "dot hollow" if item.hollow else "dot"
         shape = f'<g class="{look} s-{item.key}">{_marker(item.key, 13, 6)}</g>'
     return f'<svg viewBox="0 0 26 12" aria-hidden="true">{shape}</svg>'

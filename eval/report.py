@@ -27,6 +27,12 @@ BLURBS: Final = {
     "dm_math": "Generated school mathematics in 56 modules at three levels. The question's own "
     "hash decides its split, so no validation question can occur in training.",
 }
+# A sample has the shape of the real thing and must not be taken for it.
+SAMPLES: Final = {
+    "fineweb": "This sample is made of invented texts that come with tangobench.",
+    "lean": "This sample is a small Lean library that comes with tangobench, not Mathlib.",
+    "dm_math": "This sample has few examples of each combination; the generator is the real one.",
+}
 _NAV_LABELS: Final = {"fineweb": "FineWeb-Edu", "lean": "Lean", "dm_math": "DM Math"}
 
 
@@ -42,6 +48,7 @@ def write_report(out: Path, site: Path) -> Path:
             title=f"{title_of(name)} ({dataset.lock.profile})",
             current=name,
             blurb=BLURBS.get(name, ""),
+            sample=SAMPLES.get(name, "") if dataset.lock.profile == "sample" else "",
             profiles=_profiles(found, name),
             **dataset_context(dataset),
         )

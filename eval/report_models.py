@@ -15,6 +15,7 @@ from tangobench.eval import published as paper
 from tangobench.eval.charts import Axis, Figure, Series, Table, lines
 from tangobench.eval.charts_scale import paper_macs, short
 from tangobench.eval.report_gather import TITLES, Found
+from tangobench.eval.report_measured import measured
 from tangobench.eval.report_runs import operations
 from tangobench.model.config import ARCHS, DATASETS, Arch, Dataset, published
 
@@ -100,22 +101,3 @@ def macs_figure() -> Figure:
 def _stretched(arch: Arch, length: int) -> Any:
     config = published(arch, "fineweb")
     return replace(config, context=max(length, config.context))
-
-
-def measured(results: dict[str, Any]) -> list[dict[str, Any]]:
-    """Tables of a benchmark file: every list of flat records in it."""
-    tables = []
-    for name, records in results.items():
-        if isinstance(records, list) and records and all(isinstance(r, dict) for r in records):
-            head = list(dict.fromkeys(key for record in records for key in record))
-            rows = [[_cell(record.get(key)) for key in head] for record in records]
-            title = str(name).replace("_", " ").capitalize()
-            shown = tuple(key.replace("_", " ") for key in head)
-            tables.append({"title": title, "table": Table(head=shown, rows=rows)})
-    return tables
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

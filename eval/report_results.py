@@ -12,26 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tangobench.eval import published as paper
-from tangobench.eval.charts import Axis, Figure, Series, Table, heat_map, lines, scatter
+from tangobench.eval.charts import Axis, Figure, Series, Table, lines, scatter
 from tangobench.eval.charts_scale import short
 from tangobench.eval.replicate import FORMAT as REPLICATION
 from tangobench.eval.replicate import summary_tables
+from tangobench.eval.report_breakdowns import breakdown_figures
 from tangobench.eval.report_gather import Found, title_of
-from tangobench.eval.report_runs import Group, Result, groups, operations, run_macs, values
+from tangobench.eval.report_runs import Group, groups, operations, run_macs, values
 from tangobench.eval.results import read_result
 from tangobench.eval.tables import spread
 from tangobench.model.config import ARCHS, published
-
-SHORT_LABELS: Final = paper.LABELS | {
-    "recurrent_transformer": "Recurrent",
-    "untied_transformer": "Untied",
-    "gau": "GAU",
-}
 
 
 def results_context(found: Found) -> dict[str, Any]:
@@ -70,7 +65,7 @@ def _group(group: Group, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "claims": next((claim for claim in claims if claim["key"] == key), None),
         "curves": [figure for name in group.first["curve"] if (figure := curves(group, name))],
         "cost": cost(group),
-        "modules": module_map(group),
+        "breakdowns": breakdown_figures(group),
     }
 
 
@@ -163,32 +158,6 @@ def _point(arch: str, count: float, scores: Sequence[float]) -> Series:
         high=[max(scores)],
         tips=[f"{label}: {middle:.3f} at {short(count)} MACs"],
     )
-
-
-def module_map(group: Group) -> Figure | None:
-    """NLL of every DeepMind Mathematics module, mean over seeds."""
-    by_arch = {
-        arch: [run["breakdowns"].get(group.dataset, {}).get("module", {}) for run in runs]
-        for arch, runs in group.by_arch.items()
-    }
-    modules = list(next(iter(by_arch.values()))[0])
-    if not modules:
-        return None
-    cells = [[_mean_of(runs, module) for runs in by_arch.values()] for module in modules]
-    return heat_map(
-        f"NLL by module: {title_of(group.dataset)}, {group.family}",
-        [module.replace("__", " · ").replace("_", " ") for module in modules],
-        [(SHORT_LABELS[arch], SHORT_LABELS[arch][:6]) for arch in by_arch],
-        cells,
-        text=lambda value: f"{value:.2f}",
-        description=f"Validation NLL of {len(modules)} modules for {len(by_arch)} models.",
-        note="Nats per answer character, mean over seeds. Stronger colour is harder.",
-    )
-
-
-def _mean_of(runs: Sequence[Result], module: str) -> float | None:
-    scores = [run[module]["nll"] for run in runs if run.get(module, {}).get("nll") is not None]
-    return float(np.mean(scores)) if scores else None
 
 
 def paper_table(depth: int) -> dict[str, Any]:

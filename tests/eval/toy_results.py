@@ -43,6 +43,10 @@ def _result(run: Run, root: str, names: list[str]) -> dict[str, Any]:
         module: {"nll": base + place / 7, "sum": base, "count": 1}
         for place, module in enumerate(dict.fromkeys(name.split("/")[0] for name in names))
     }
+    positions = {
+        name: {"nll": base - place / 9, "sum": base, "count": 1}
+        for place, name in enumerate(("0", "1", "2", "16-31"))
+    }
     return {
         "format": FORMAT,
         "run": run.name,
@@ -57,5 +61,5 @@ def _result(run: Run, root: str, names: list[str]) -> dict[str, Any]:
         "step": run.recipe.steps,
         "curve": {"default": [[step, base + 3 / step] for step in range(1, 60, 3)]},
         "scores": {run.recipe.dataset: {"nll": base, "sum": base * 10, "count": 10}},
-        "breakdowns": {run.recipe.dataset: {"module": modules}},
+        "breakdowns": {run.recipe.dataset: {"module": modules, "position": positions}},
     }

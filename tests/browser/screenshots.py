@@ -1,0 +1,40 @@
+"""Pictures of the report for the README: `python tests/browser/screenshots.py OUT docs/images`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from chromium import Browser
+
+from tangobench.eval.report import write_report
+
+# name, page, element to bring to the top, width, dark
+SHOTS = (
+    ("overview", "index", "h1", 1180, False),
+    ("rows", "lean-sample", "#rows", 1180, False),
+    ("models", "models", "#operations", 1180, True),
+    ("results", "results", "#ours", 1180, False),
+    ("phone", "dm_math-sample", "h1", 390, True),
+)
+
+
+def main(out: Path, images: Path) -> None:
+    """Write the report of OUT to a temporary folder and photograph it."""
+    images.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, Browser() as browser:
+        site = write_report(out, Path(folder)).parent
+        for name, file, place, width, dark in SHOTS:
+            height = 844 if width < 600 else 760
+            page = browser.open(
+                (site / f"{file}.html").as_uri(), width=width, height=height, dark=dark
+            )
+            top = page.run(f"document.querySelector('{place}').getBoundingClientRect().top")
+            page.run(f"scrollTo({{top: {top} - 110, behavior: 'instant'}})")
+            page.screenshot(images / f"report-{name}.png")
+            page.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
