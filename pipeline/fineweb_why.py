@@ -45,8 +45,10 @@ def explain(folder: Path, lock: Lock, ident: str) -> list[str]:
         table = pq.read_table(pa.BufferReader(map_checked(folder, entry, "decisions")))
         hits = np.flatnonzero(pc.equal(table["id"], ident).to_numpy(zero_copy_only=False))
         for at in hits.tolist():
-            lines += _describe(table.slice(at, 1).to_pylist()[0], first + at)
-            lines += _rows_of(folder, first + at)
+            decision = table.slice(at, 1).to_pylist()[0]
+            lines += _describe(decision, first + at)
+            if decision["kept"]:
+                lines += _rows_of(folder, decision["partition"], first + at)
         first += table.num_rows
     if not lines:
         raise InputError(
@@ -70,17 +72,23 @@ def _describe(decision: dict[str, Any], index: int) -> list[str]:
     return lines
 
 
-def _rows_of(folder: Path, index: int) -> list[str]:
-    """Rows that hold a part of a document."""
-    lines: list[str] = []
+def _rows_of(folder: Path, split: str, index: int) -> list[str]:
+    """Rows that hold a part of a kept document."""
     dataset = open_dataset(folder)
-    for split in ("train", "validation"):
-        rows = dataset.rows("default", split)
-        for row in range(len(rows)):
-            if index in rows.value(row, "doc_index"):
-                lines.append(f"  in {split} row {row}")
-    if not lines:
-        lines.append(
-            "  in no row: dropped, shorter than a validation window, or beyond the rows asked for"
-        )
-    return lines
+    rows = dataset.rows("default", split)
+    found: list[int] = []
+    first = 0
+    for number, entry in enumerate(dataset.lock.shards_of("default", split)):
+        for batch in range(len(entry["batch_offsets"])):
+            spans = rows.shard(number).batch(batch).column("doc_index")
+            hits = np.flatnonzero(spans.flatten().to_numpy() == index)
+            ends = np.cumsum(pc.list_value_length(spans).to_numpy())
+            held = np.unique(np.searchsorted(ends, hits, side="right"))
+            found += (first + held).tolist()
+            first += len(spans)
+    if found:
+        return [f"  in {split} row {row}" for row in found]
+    width = dataset.lock.data["configs"]["default"]["context"]
+    if split == "validation":
+        return [f"  in no row: shorter than {width} tokens, or beyond the rows asked for"]
+    return ["  in no row: in the stream's ragged tail, or beyond the rows asked for"]

@@ -375,8 +375,19 @@ def test_why_explains_kept_dropped_and_unknown(corpus, built):
     dropped = next(r for r in rows if r["reason"] == "duplicate-chain")
     lines = fineweb.why(built.folder, built.lock, dropped["id"])
     assert any(dropped["representative"] in line for line in lines)
-    kept = next(r for r in rows if r["kept"] and r["partition"] == "train")
-    assert any("train row" in line for line in fineweb.why(built.folder, built.lock, kept["id"]))
+    for split, number in (("train", 7), ("validation", 2)):
+        reader = open_dataset(built.folder).rows("default", split)
+        for index in reader[number]["doc_index"]:
+            lines = fineweb.why(built.folder, built.lock, rows[index]["id"])
+            told = {int(x.rsplit(" ", 1)[1]) for x in lines if x.startswith(f"  in {split} row")}
+            assert told == {n for n in range(len(reader)) if index in reader[n]["doc_index"]}
+    held = {i for n in range(len(reader)) for i in reader[n]["doc_index"]}
+    short = next(
+        r
+        for n, r in enumerate(rows)
+        if r["kept"] and r["partition"] == "validation" and n not in held
+    )
+    assert "in no row" in fineweb.why(built.folder, built.lock, short["id"])[-1]
     with pytest.raises(InputError) as caught:
         fineweb.why(built.folder, built.lock, "<urn:uuid:nobody>")
     assert caught.value.kind == "not-found"
