@@ -18,7 +18,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tangobench.flows import _api
 from tangobench.flows._process import Process
 
 PORT = 4200  # Prefect's usual one; another is taken when it is in use
@@ -74,8 +73,12 @@ class Place:
             yield
 
 
-def environment(place: Place, state: State) -> dict[str, str]:
-    """The environment of server, worker and deployment commands."""
+def environment(place: Place, state: State, *, starting: bool = False) -> dict[str, str]:
+    """The environment of server, worker and deployment commands.
+
+    On a server of the user's own (`state.server` is None and none is `starting`) home and profile
+    stay the user's, because credentials may live there.
+    """
     own = {
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PWD": str(place.root),  # prefect.yaml takes the flows' working folder from it
@@ -87,7 +90,7 @@ def environment(place: Place, state: State) -> dict[str, str]:
         "PREFECT_PLUGINS_ENABLED": "false",
         "PREFECT_WORKER_QUERY_SECONDS": "2",
     }
-    if state.server is not None or _api.is_loopback(state.url):
+    if state.server is not None or starting:
         home = place.folder / "home"
         own |= {
             "PREFECT_HOME": str(home),

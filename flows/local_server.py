@@ -66,7 +66,7 @@ def _wait(what: str, ready: Callable[[], bool], process: Process, log: Path) -> 
 
 def _start_server(place: Place, wanted: int) -> State:
     state = State(url=f"http://127.0.0.1:{_free_port(wanted)}/api")
-    env = environment(place, state)
+    env = environment(place, state, starting=True)
     (place.folder / "home").mkdir(parents=True, exist_ok=True)
     log = place.folder / "server.log"
     server = _process.start(_prefect("server", "start"), env=env, cwd=place.root, log=log)

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tangobench.flows import _api
+
 HERE = Path(__file__).parent
 PROJECT = HERE.parent.parent
 FLOW = """
@@ -233,6 +235,29 @@ def test_undeploy_in_the_middle_of_a_run_leaves_nothing(project):
     assert not (project.folder / "prefect.toml").exists()
     assert project.server("down").stdout == "nothing was running\n"
     assert project.run("prefect", "deployment", "run", "build-lean").returncode == 1
+
+
+@pytest.mark.slow
+def test_a_server_that_is_there_is_used_and_left_alone(prefect_server, tmp_path):
+    from prefect.settings import PREFECT_API_URL
+
+    url = PREFECT_API_URL.value()
+    project = Project(tmp_path / "project")
+    project.environment["PREFECT_API_URL"] = url
+    assert project.server("up").returncode == 0
+    first = project.state
+    try:
+        assert (first["url"], first["server"]) == (url, None)
+        assert not (project.folder / "prefect.toml").exists()
+        assert project.server("up").returncode == 0
+        assert project.state == first, "a second make deploy starts nothing"
+        begun = project.deployment_run("build-lean")
+        wait_for(lambda: project.flow_run(begun.stdout)["state_type"] == "COMPLETED", 120)
+        worker = psutil.Process(first["worker"]["pid"])
+    finally:
+        assert project.server("down").returncode == 0
+    assert not worker.is_running()
+    assert _api.answers(url)
 
 
 def test_a_folder_without_prefect_yaml_is_refused(tmp_path):
