@@ -47,11 +47,18 @@ def coverage(dataset: Dataset) -> list[dict[str, Any]]:
     return rows
 
 
-def document_lengths(rows: Rows) -> NDArray | None:
+def document_lengths(rows: Rows, shards: int) -> NDArray | None:
     """Lengths of the document parts inside packed rows, from their spans."""
     if len(rows) == 0 or "doc_start" not in rows[0]:
         return None
-    parts = [
-        np.diff([*rows.value(row, "doc_start"), len(rows.tokens(row))]) for row in range(len(rows))
-    ]
+    parts = [np.zeros(0, np.int64)]
+    for index in range(shards):
+        shard = rows.shard(index)
+        for number, (values, _) in enumerate(shard.token_views):
+            column = shard.batch(number).column("doc_start")
+            starts = column.values.to_numpy().astype(np.int64)
+            ends = np.append(starts[1:], 0)
+            # The last part of a row ends with the row.
+            ends[column.offsets.to_numpy()[1:] - 1] = len(values) // len(column)
+            parts.append(ends - starts)
     return np.concatenate(parts)

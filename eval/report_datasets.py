@@ -69,7 +69,6 @@ def _config(dataset: Dataset, name: str) -> dict[str, Any]:
 def _split(dataset: Dataset, config: str, split: str) -> dict[str, Any]:
     shards = dataset.lock.shards_of(config, split)
     rows = dataset.rows(config, split)
-    lengths = row_lengths(rows, len(shards))
     context = dataset.lock.configs[config]["context"]
     tokens = sum(shard["tokens"] for shard in shards)
     return {
@@ -79,7 +78,7 @@ def _split(dataset: Dataset, config: str, split: str) -> dict[str, Any]:
         "shards": len(shards),
         "bytes": size(sum(shard["bytes"] for shard in shards)),
         "padding": 1 - tokens / (len(rows) * context) if len(rows) else 0.0,
-        "figures": _length_figures(rows, lengths, config, split),
+        "figures": _length_figures(rows, len(shards), config, split),
         "views": row_views(dataset, config, split, _SHOWN_ROWS.get(split, 4)),
     }
 
@@ -94,12 +93,13 @@ def row_lengths(rows: Rows, shards: int) -> NDArray:
     return np.concatenate(parts)
 
 
-def _length_figures(rows: Rows, lengths: NDArray, config: str, split: str) -> list[Figure]:
+def _length_figures(rows: Rows, shards: int, config: str, split: str) -> list[Figure]:
+    lengths = row_lengths(rows, shards)
     where = split if config == "default" else f"{config}, {split}"
     if len(lengths) == 0:
         return []
     if lengths.min() == lengths.max():
-        documents = document_lengths(rows)
+        documents = document_lengths(rows, shards)
         if documents is None:
             return []
         return [length_figure(f"Document lengths inside rows: {where}", documents, "documents")]

@@ -16,6 +16,7 @@ from tangobench.errors import CorruptionError
 from tangobench.eval import published
 from tangobench.eval.report import write_report
 from tangobench.eval.report_audit import audit
+from tangobench.eval.report_coverage import document_lengths
 from tangobench.eval.report_rows import markup, row_view, spread, visible
 from tangobench.pipeline.manifest import Lock, read_lock
 from tangobench.pipeline.reading import open_dataset
@@ -191,6 +192,14 @@ def test_provenance_names_root_pins_and_commands(site, toy_out):
     for name in ("fineweb", "lean", "dm_math"):
         assert read_lock(toy_out / f"{name}-sample").root in text
         assert f"tangobench verify out/{name}-sample" in text
+
+
+def test_document_lengths_add_up_to_the_rows(toy_out):
+    rows = open_dataset(toy_out / "fineweb-sample").rows("default", "train")
+    lengths = document_lengths(rows, 1)
+    assert lengths.sum() == len(rows) * 64
+    assert lengths[0] == rows[0]["doc_start"][1]
+    assert (lengths > 0).all()
 
 
 def test_a_row_shows_boundaries_prompt_target_and_masks(toy_out):

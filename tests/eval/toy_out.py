@@ -68,7 +68,7 @@ def fineweb(job: Job) -> Result:
     rows = stream[: len(stream) // 64 * 64].reshape(-1, 64)
     files = []
     for split, part in (("train", rows[:10]), ("validation", rows[10:14])):
-        ends = [[0, *(np.flatnonzero(row == EOT) + 1).tolist()] for row in part]
+        ends = [[0, *(np.flatnonzero(row[:-1] == EOT) + 1).tolist()] for row in part]
         flat = np.array([end for row in ends for end in row], np.int32)
         bounds = np.cumsum([0, *(len(row) for row in ends)])
         columns = {"tokens": shards.fixed(part), "doc_start": shards.lists(flat, bounds)}
