@@ -170,3 +170,13 @@ def test_make_names_only_targets_that_exist():
     assert phony <= targets
     for name in re.findall(r"`make ([a-z-]+)", (ROOT / "README.md").read_text()):
         assert name in targets, name
+
+
+def test_every_guarantee_names_a_test_that_exists():
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    names = re.findall(r"::(test_\w+)", text)
+    assert len(names) > 40
+    code = "".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name in names if f"def {name}(" not in code] == []
+    for file in re.findall(r"`([\w/]+\.py)", text):
+        assert (ROOT / "tests" / file).exists(), file

@@ -1,10 +1,11 @@
-"""The same files whatever the machine is set to."""
+"""The same files whatever the machine is set to, whatever its clock says, without a network."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import fault_toy
@@ -37,17 +38,36 @@ SETTINGS = {
 }
 
 
+# Loaded by every interpreter before anything else: a clock 50 years off, and no way out.
+OFFLINE_50_YEARS_LATER = """
+import socket, time
+real = time.time
+time.time = lambda: real() + 50 * 365.25 * 86400
+class Closed(socket.socket):
+    def connect(self, address):
+        if self.family != socket.AF_UNIX:
+            raise RuntimeError(f"a sample build opened a socket to {address}")
+        return super().connect(address)
+    connect_ex = connect
+socket.socket = Closed
+def refuse(*arguments, **options):
+    raise RuntimeError(f"a sample build looked up {arguments}")
+socket.getaddrinfo = socket.gethostbyname = refuse
+"""
+
+
 def build_under(
     dataset: str, place: Path, settings: dict[str, str], workers: int, umask: int
 ) -> dict[str, str]:
     """Hashes of a sample built by the program with these settings, from a folder of its own."""
     here = place / "cwd"
     here.mkdir(parents=True)
+    (here / "sitecustomize.py").write_text(OFFLINE_50_YEARS_LATER)
     options = ["--out", "../out", "--workers", str(workers), "--quiet"]
     replaced = {k: str(here) if v == "HERE" else v for k, v in settings.items()}
     done = subprocess.run(
         [sys.executable, SUPPORT / "toy_cli.py", "build", dataset, *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1", **replaced},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(here), **replaced},
         cwd=here,
         umask=umask,
         capture_output=True,
@@ -58,7 +78,11 @@ def build_under(
     return hashes(place / "out" / f"{dataset}-sample")
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name",
+    # Without stored byte code every library is compiled again: minutes on a busy machine.
+    [pytest.param(n, marks=pytest.mark.slow if "byte code" in n else ()) for n in SETTINGS],
+)
 def test_settings_of_the_machine_change_no_byte(tmp_path, toy_original, name):
     umask = 0o077 if "seed" in name else 0o022
     found = build_under("toy", tmp_path, SETTINGS[name], 1, umask)
@@ -70,6 +94,21 @@ def test_settings_of_the_machine_change_no_byte(tmp_path, toy_original, name):
 def test_workers_and_start_methods_change_no_byte(toy, tmp_path, toy_original, method, workers):
     with ProcessRunner(workers, method) as runner:
         assert hashes(api.run(toy.request(tmp_path), runner).folder) == hashes(toy_original)
+
+
+def test_the_clock_is_off_and_sockets_are_closed(tmp_path):
+    """The lock on the door is locked: else the tests here would prove less than they say."""
+    (tmp_path / "sitecustomize.py").write_text(OFFLINE_50_YEARS_LATER)
+    script = "import socket, time; print(time.time()); socket.create_connection(('127.0.0.1', 9))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert float(done.stdout) > time.time() + 49 * 365 * 86400
+    assert "a sample build looked up" in done.stderr
 
 
 @fast_sample
