@@ -20,6 +20,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
+from tangobench.errors import TangobenchError
 from tangobench.flows._batches import Batch, Done, run_units
 from tangobench.pipeline.pool import worker_died
 
@@ -35,10 +36,13 @@ _LASTING: Final = {
     errno.ENOTDIR,
     errno.ENAMETOOLONG,
 }
+_PASSING: Final = {"store-unreachable", "disk-error"}
 
 
 def is_passing(error: object) -> bool:
     """Whether an error is an I/O fault that may be gone a moment later."""
+    if isinstance(error, TangobenchError):
+        return error.kind in _PASSING
     return isinstance(error, OSError) and error.errno not in _LASTING
 
 
