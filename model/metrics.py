@@ -31,7 +31,7 @@ class MetricsLog:
         self._file.flush()
         if self._events is not None:
             for name, value in row.items():
-                if name != "step":
+                if name != "step" and isinstance(value, int | float):
                     self._events.add_scalar(name, value, row["step"])
 
     def close(self) -> None:
