@@ -47,7 +47,7 @@ def _through_api(url: str, args: argparse.Namespace) -> Path:
         raise UsageError(
             f"the configured Prefect API {url} does not answer",
             kind="prefect-unreachable",
-            fix="start it (`make deploy`), or unset it (`make undeploy`, PREFECT_API_URL=)",
+            fix="start it (`make deploy`), or `make undeploy` and unset PREFECT_API_URL",
         )
     print(f"flow run on {url}", file=sys.stderr)
     module = importlib.import_module(f"tangobench.flows.{args.dataset}_flow")

@@ -158,7 +158,10 @@ class TestWithAnApi:
         assert code == 5
         assert "number 7 is odd" in errors
 
-    def test_ctrl_c_is_a_crashed_run_and_leaves_no_process(self, command, url, tmp_path):
+    @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+    def test_an_interrupted_run_is_crashed_and_leaves_no_process(
+        self, command, url, sent, tmp_path
+    ):
         from prefect import get_client
 
         log = tmp_path / "log"
@@ -166,9 +169,9 @@ class TestWithAnApi:
         process = command.start("--workers", "2", faults=faults, PREFECT_API_URL=url)
         wait_for(lambda: log.exists() and len(log.read_text().split()) >= 4)
         children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT)
-        process.communicate(timeout=20)
-        assert process.returncode == 130
+        process.send_signal(sent)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 130, errors
         _, left = psutil.wait_procs(children, timeout=5)
         assert not left
         with get_client(sync_client=True) as client:
