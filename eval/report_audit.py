@@ -50,8 +50,7 @@ def _lean(lock: Lock) -> tuple[bool, str] | None:
     )
     return long == 0, (
         f"No file is in both splits. {repeated:,} of {total:,} validation proofs also occur word "
-        f"for word in training, most of them as short as “rfl”; of the {long_total:,} longer than "
-        f"30 tokens, {long:,} do."
+        f"for word in training; of the {long_total:,} longer than 30 tokens, {long:,} do."
     )
 
 

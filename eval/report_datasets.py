@@ -117,13 +117,13 @@ def length_figure(title: str, lengths: NDArray, what: str) -> Figure:
     edges = np.arange(0, top + width, width)
     counts, _ = np.histogram(lengths, edges)
     low, middle, high = (int(np.quantile(lengths, q, method="lower")) for q in (0.1, 0.5, 0.9))
-    note = f"median {middle:,}, 10–90% {low:,}–{high:,}, longest {int(lengths.max()):,}"
+    note = f"median {middle:,}, longest {int(lengths.max()):,}"
     return histogram(
         title,
         edges.tolist(),
         counts.tolist(),
         x=Axis(label="tokens", counts=True),
         y=Axis(label=what, low=0, rounded=True, counts=True),
-        description=f"Histogram of {len(lengths):,} lengths: {note}.",
+        description=f"Histogram of {len(lengths):,} lengths: {note}, 80% from {low:,} to {high:,}.",
         note=note,
     )

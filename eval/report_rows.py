@@ -2,6 +2,7 @@
 
 - Rows are chosen evenly over a split, never at random, and shown as stored.
 - A long row is cut to a window around its first target; the page says what was left out.
+- A character that takes several tokens is shown at the last of them, `░` at the others.
 - Runs of equal meaning are one element, so a row costs about 20 bytes of HTML per token.
 
 Usage: `row_views(dataset, "proof", "train", wanted=8)`.
@@ -9,6 +10,7 @@ Usage: `row_views(dataset, "proof", "train", wanted=8)`.
 
 from __future__ import annotations
 
+import codecs
 from html import escape
 from itertools import groupby
 from typing import Any, Final
@@ -20,6 +22,7 @@ from tangobench.pipeline.manifest import Lock
 from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.rows import pieces, target_mask
 
+_PART: Final = "░"
 _WINDOW: Final = 520
 _BEFORE: Final = 160  # context shown before the first target of a long row
 
@@ -58,15 +61,26 @@ def row_view(lock: Lock, config: str, row: dict[str, Any]) -> dict[str, Any]:
         "after": len(tokens) - stop,
         "start": start,
         "ids": " ".join(str(token) for token in tokens[start:stop].tolist()),
-        "markup": markup(pieces(lock, tokens[start:stop]), kinds[start:stop].tolist()),
+        "markup": markup(texts(lock, tokens[start:stop]), kinds[start:stop].tolist()),
         "facts": _facts(lock, row),
     }
 
 
-def markup(texts: list[str], kinds: list[str]) -> Markup:
+def texts(lock: Lock, tokens: np.ndarray[Any, Any]) -> list[str]:
+    """Each token's text; bytes join across tokens, for Lean is full of characters that need it."""
+    if not lock.data["tokenizer"] or lock.data["tokenizer"]["name"] != "gpt2":
+        return pieces(lock, tokens)
+    from tangobench.pipeline.tokens import gpt2
+
+    vocabulary = gpt2()
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return [decoder.decode(vocabulary.decode_bytes([token])) or _PART for token in tokens.tolist()]
+
+
+def markup(shown: list[str], kinds: list[str]) -> Markup:
     """Tokens as HTML: one element per run of a kind, one per token inside."""
     parts = []
-    for kind, run in groupby(zip(kinds, texts, strict=True), key=lambda pair: pair[0]):
+    for kind, run in groupby(zip(kinds, shown, strict=True), key=lambda pair: pair[0]):
         inside = "".join(f"<i>{escape(visible(text), quote=False)}</i>" for _, text in run)
         parts.append(f'<span class="{kind}">{inside}</span>')
     return Markup("".join(parts))

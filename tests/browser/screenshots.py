@@ -13,10 +13,10 @@ from tangobench.eval.report import write_report
 # name, page, element to bring to the top, width, dark
 SHOTS = (
     ("overview", "index", "h1", 1180, False),
-    ("rows", "lean-sample", "#rows", 1180, False),
+    ("rows", "lean-*", ".tokens", 1180, False),
     ("models", "models", "#operations", 1180, True),
     ("results", "results", "#ours", 1180, False),
-    ("phone", "dm_math-sample", "h1", 390, True),
+    ("phone", "dm_math-*", "h1", 390, True),
 )
 
 
@@ -28,10 +28,12 @@ def main(out: Path, images: Path) -> None:
         for name, file, place, width, dark in SHOTS:
             height = 844 if width < 600 else 760
             page = browser.open(
-                (site / f"{file}.html").as_uri(), width=width, height=height, dark=dark
+                next(site.glob(f"{file}.html")).as_uri(), width=width, height=height, dark=dark
             )
             top = page.run(f"document.querySelector('{place}').getBoundingClientRect().top")
-            page.run(f"scrollTo({{top: {top} - 110, behavior: 'instant'}})")
+            page.run(f"scrollTo({{top: {top} - 190, behavior: 'instant'}})")
+            # The end of a long row: that is where its target is.
+            page.run("document.querySelectorAll('.tokens').forEach(t => t.scrollTop = 1e6)")
             page.screenshot(images / f"report-{name}.png")
             page.close()
 

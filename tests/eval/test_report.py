@@ -17,9 +17,10 @@ from tangobench.eval import published
 from tangobench.eval.report import write_report
 from tangobench.eval.report_audit import audit
 from tangobench.eval.report_coverage import document_lengths
-from tangobench.eval.report_rows import markup, row_view, spread, visible
+from tangobench.eval.report_rows import markup, row_view, spread, texts, visible
 from tangobench.pipeline.manifest import Lock, read_lock
 from tangobench.pipeline.reading import open_dataset
+from tangobench.pipeline.tokens import gpt2
 
 PAGES = {
     "index.html",
@@ -221,6 +222,13 @@ def test_markup_escapes_what_a_token_says():
         '<span class="p"><i>&lt;b&gt;</i></span><span class="t"><i>a⏎\nb</i></span>'
     )
     assert visible("\t\r") == "⇥\t␍"
+
+
+def test_characters_of_several_tokens_are_shown_whole(toy_out):
+    lock = read_lock(toy_out / "lean-sample")
+    tokens = gpt2().encode("a +ᵥ b")
+    assert "".join(texts(lock, tokens)).replace("░", "") == "a +ᵥ b"
+    assert texts(lock, tokens).count("░") == 1
 
 
 def test_rows_are_spread_over_a_split():
