@@ -73,6 +73,8 @@ def test_version(run):
         ["build", "toy", "--wait", "-1"],
         ["plan", "toy", "--workers", "0"],
         ["build", "toy", "--runner", "slurm"],
+        ["build", "toy", "--runner", "dask"],
+        ["build", "toy", "--address", "tcp://127.0.0.1:1"],
         ["build", "toy", "--set", "rows"],
         ["build", "toy", "--set", "a=1", "--set", "a.b=1"],
         ["build", "toy", "--profile", "none"],

@@ -152,9 +152,9 @@ def _announce(request: Any, workers: int, reporter: Any) -> None:
 def _runner(args: argparse.Namespace) -> Any:
     from tangobench.pipeline.pool import make_runner
 
-    if args.runner == "processes":
+    if args.runner == "processes" and args.address is None:
         return make_runner(args.workers)
-    from tangobench.flows._runner import make_runner as make_flow_runner
+    from tangobench.flows._runner import make_flow_runner
 
     return make_flow_runner(args.runner, workers=args.workers, address=args.address)
 
