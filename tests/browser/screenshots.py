@@ -10,13 +10,12 @@ from chromium import Browser
 
 from tangobench.eval.report import write_report
 
-# name, page, element to bring to the top, width, dark
+# name, page, element to bring near the top, width, height, dark
 SHOTS = (
-    ("overview", "index", "h1", 1180, False),
-    ("rows", "lean-*", ".tokens", 1180, False),
-    ("models", "models", "#operations", 1180, True),
-    ("results", "results", "#ours", 1180, False),
-    ("phone", "dm_math-*", "h1", 390, True),
+    ("overview", "index", "h1", 1180, 880, False),
+    ("rows", "lean-*", ".tokens", 1180, 760, False),
+    ("models", "models", "figure", 1180, 700, True),
+    ("phone", "dm_math-*", "h1", 390, 844, True),
 )
 
 
@@ -25,8 +24,7 @@ def main(out: Path, images: Path) -> None:
     images.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, Browser() as browser:
         site = write_report(out, Path(folder)).parent
-        for name, file, place, width, dark in SHOTS:
-            height = 844 if width < 600 else 760
+        for name, file, place, width, height, dark in SHOTS:
             page = browser.open(
                 next(site.glob(f"{file}.html")).as_uri(), width=width, height=height, dark=dark
             )
