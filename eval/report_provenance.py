@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tangobench.eval.charts import Table
 from tangobench.eval.report_gather import Found, committed_state, page_of, title_of
 from tangobench.pipeline.cards import flatten
 from tangobench.pipeline.reading import Dataset
@@ -17,7 +18,27 @@ from tangobench.pipeline.reading import Dataset
 
 def provenance_context(found: Found) -> dict[str, Any]:
     """Everything that the provenance page shows."""
-    return {"datasets": [_dataset(dataset) for dataset in found.datasets]}
+    return {
+        "datasets": [_dataset(dataset) for dataset in found.datasets],
+        "runs": _runs(found.results),
+    }
+
+
+def _runs(results: list[dict[str, Any]]) -> Table:
+    """What every scored run was trained on, what it became and which code made it."""
+    return Table(
+        head=("Run", "Steps", "Data root", "Checkpoint sha256", "Code sha256"),
+        rows=[
+            (
+                result["run"],
+                f"{result['step']:,}",
+                f"{result['data']['root'][:16]}…",
+                f"{result['checkpoint_sha256'][:16]}…",
+                f"{result['trained_with']['code_sha256'][:16]}…",
+            )
+            for result in results
+        ],
+    )
 
 
 def _dataset(dataset: Dataset) -> dict[str, Any]:

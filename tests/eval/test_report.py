@@ -17,6 +17,7 @@ from tangobench.eval import published
 from tangobench.eval.report import write_report
 from tangobench.eval.report_audit import audit
 from tangobench.eval.report_coverage import document_lengths
+from tangobench.eval.report_measured import measured
 from tangobench.eval.report_rows import markup, row_view, spread, texts, visible
 from tangobench.pipeline.manifest import Lock, read_lock
 from tangobench.pipeline.reading import open_dataset
@@ -201,6 +202,39 @@ def test_document_lengths_add_up_to_the_rows(toy_out):
     assert lengths.sum() == len(rows) * 64
     assert lengths[0] == rows[0]["doc_start"][1]
     assert (lengths > 0).all()
+
+
+def test_measurements_become_ratios_and_growth():
+    cases = [
+        {
+            "what": "block",
+            "arch": arch,
+            "T": length,
+            "total_s": length / 1e3,
+            "peak_mb": length / 10,
+        }
+        for arch in ("tango", "wango")
+        for length in (1024, 4096)
+    ]
+    cases += [
+        {
+            "what": "tango",
+            "how": how,
+            "T": 1024,
+            "F": 512,
+            "H": 4,
+            "total_s": s,
+            "peak_mb": mb,
+            "share": 0.5,
+        }
+        for how, s, mb in (("tiled", 1.0, 100.0), ("chunked", 3.0, 250.0))
+    ]
+    cases += [{"what": "decode", "arch": "wango", "T": t, "total_s": 0.2} for t in (256, 8192)]
+    found = measured({"cases": cases})
+    assert [len(figure.table.rows) for figure in found["figures"]] == [4, 4]
+    assert found["kernels"].rows == [("T 1,024, F 512, 4 heads", "3.0×", "2.5×", "–", "–", "50%")]
+    assert found["decode"].rows == [("WANGO", "256", "8,192", "1.00×")]
+    assert measured({}) is None
 
 
 def test_a_row_shows_boundaries_prompt_target_and_masks(toy_out):

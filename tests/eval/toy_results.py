@@ -59,6 +59,8 @@ def _result(run: Run, root: str, names: list[str]) -> dict[str, Any]:
         "data": {"name": run.recipe.dataset, "profile": run.recipe.profile, "root": root},
         "model": {"nonembedding_params": config.nonembedding_params},
         "step": run.recipe.steps,
+        "checkpoint_sha256": "c" * 64,
+        "trained_with": {"code_sha256": "d" * 64},
         "curve": {"default": [[step, base + 3 / step] for step in range(1, 60, 3)]},
         "scores": {run.recipe.dataset: {"nll": base, "sum": base * 10, "count": 10}},
         "breakdowns": {run.recipe.dataset: {"module": modules, "position": positions}},
