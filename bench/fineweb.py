@@ -10,11 +10,11 @@ Usage: `make bench-fineweb`, or `python bench/fineweb.py --share 4 --no-peers`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import os
 import re
-import resource
 import shutil
 import subprocess
 import sys
@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -36,24 +37,38 @@ def measure(command: list[str], out: Path) -> dict[str, Any]:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     threads = ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-    run = subprocess.run(
-        command,
-        env={**os.environ, **dict.fromkeys(threads, "1")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    began, cpu = time.monotonic(), dict[int, float]()
+    with (out / "stderr").open("w+") as errors:
+        run = subprocess.Popen(
+            command,
+            env={**os.environ, **dict.fromkeys(threads, "1")},
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+        while run.poll() is None:
+            tree_seconds(run.pid, cpu)
+            time.sleep(0.05)
+        wall = time.monotonic() - began
+        errors.seek(0)
+        lines = errors.read().splitlines()
     if run.returncode:
-        raise SystemExit(f"{command} failed:\n{run.stderr[-3000:]}")
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    stages = {
-        m[1]: 60 * int(m[2] or 0) + float(m[3])
-        for m in map(_STAGE.match, run.stderr.splitlines())
-        if m
+        raise SystemExit("\n".join([f"{command} failed:", *lines[-30:]]))
+    stages = {m[1]: 60 * int(m[2] or 0) + float(m[3]) for m in map(_STAGE.match, lines) if m}
+    return {
+        "cpu_seconds": round(sum(cpu.values()), 2),
+        "wall_seconds": round(wall, 2),
+        "stages": stages,
     }
-    return {"cpu_seconds": round(cpu, 2), "wall_seconds": round(wall, 2), "stages": stages}
+
+
+def tree_seconds(pid: int, seen: dict[int, float]) -> None:
+    """CPU seconds of a process and all below it, by pid; workers are no children to wait for."""
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        for process in [root, *root.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                times = process.cpu_times()
+                seen[process.pid] = times.user + times.system
 
 
 def own(corpus: Path, workers: int) -> dict[str, Any]:
@@ -128,8 +143,10 @@ def main() -> None:
     for stage, seconds in stages.items():
         print(f"  {stage:24} {seconds / sum(stages.values()):5.1%}")
     RESULTS.parent.mkdir(exist_ok=True)
-    report = {"text_bytes": size, "load": os.getloadavg(), "runs": runs}
-    RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    key = f"one row group in {args.share}" + (", alone" if args.no_peers else "")
+    known[key] = {"text_bytes": size, "load": os.getloadavg(), "runs": runs}
+    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

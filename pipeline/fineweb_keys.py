@@ -36,8 +36,7 @@ def read_unit(args: dict[str, Any], *, texts: bool = True) -> Iterator[pa.Table]
         start, stop = args["sample"]
         for first in range(start, stop, _SAMPLE_BATCH):
             table = fineweb_sample.sample_table(first, min(stop, first + _SAMPLE_BATCH))
-            columns = {n: table[n].combine_chunks() for n in ("id", "dump", "url", "text", "date")}
-            yield pa.table({n: c.cast(pa.large_string()) for n, c in columns.items()})
+            yield table.select(["id", "dump", "url", "text", "date"]).combine_chunks()
         return
     first, stop = args["groups"]
     yield from fineweb_read.read(
@@ -92,10 +91,10 @@ def _documents(args: dict[str, Any], row: int, batch: pa.Table, counts: dict[str
     keys = np.zeros((2, len(ids), 2), np.uint64)
     keys[0][fine] = _url_keys(urls.filter(pa.array(fine)), args["aggressive"], counts)
     keys[1][fine] = content_keys(texts.filter(pa.array(fine)))
-    dates = pc.if_else(pa.array(invalid_utf8(dates)), None, dates)
+    dates = fineweb_read.widen(pc.if_else(pa.array(invalid_utf8(dates)), None, dates))
     return pa.table(
         {
-            "id": ids,
+            "id": fineweb_read.widen(ids),
             "dump": order,
             "date": pc.if_else(pc.equal(dates, ""), None, dates),
             "status": status,

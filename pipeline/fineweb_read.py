@@ -174,11 +174,12 @@ def _row_group(metadata: Any, number: int) -> RowGroup:
 def read(
     name: str, url: str, groups: Sequence[int], *, texts: bool, has_date: bool
 ) -> Iterator[pa.Table]:
-    """Rows of some row groups, every column a large string, null where a text was not asked for."""
+    """Rows of some row groups, every column a string, null where a text was not asked for."""
     columns = ["id", "dump", *(("url", "text") if texts else ()), *(("date",) if has_date else ())]
     with open_input(url) as handle:
         try:
-            file = pq.ParquetFile(handle, page_checksum_verification=True, pre_buffer=True)
+            # Ranges are fetched together from afar; here that would only hold them all in memory.
+            file = pq.ParquetFile(handle, page_checksum_verification=True, pre_buffer="://" in url)
             batches = file.iter_batches(  # one core per worker: units are the parallelism
                 _BATCH, row_groups=list(groups), columns=columns, use_threads=False
             )
@@ -190,22 +191,25 @@ def read(
 
 
 def _uniform(batch: pa.RecordBatch) -> pa.Table:
+    """The five columns as strings; texts are not copied, and not yet checked for UTF-8."""
     arrays = {}
     for column in ("id", "dump", "url", "text", "date"):
-        if column in batch.schema.names:
-            array = batch.column(column)
-            if pa.types.is_dictionary(array.type):
-                array = array.dictionary_decode()
-            if pa.types.is_string(array.type):
-                array = _widen(array)
-            arrays[column] = array.cast(pa.large_string())
-        else:
+        if column not in batch.schema.names:
             arrays[column] = pa.nulls(batch.num_rows, pa.large_string())
+            continue
+        array = batch.column(column)
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
+            array = array.cast(pa.large_string())  # dates, and columns that are all null
+        arrays[column] = array
     return pa.table(arrays)
 
 
-def _widen(array: pa.Array) -> pa.Array:
-    """Strings with wide offsets, not checked for UTF-8: that is done, and counted, later."""
+def widen(array: pa.Array) -> pa.Array:
+    """Strings with wide offsets whatever the file had, so that units agree; bytes unchecked."""
+    if pa.types.is_large_string(array.type):
+        return array
     return array.view(pa.binary()).cast(pa.large_binary()).view(pa.large_string())
 
 

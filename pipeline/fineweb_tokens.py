@@ -117,7 +117,7 @@ def _encode(args: dict[str, Any], wanted: pl.DataFrame) -> tuple[Array, Array, i
     encoder, first, total = gpt2(), 0, 0
     for batch in read_unit(args) if len(rows) else ():
         low, high = np.searchsorted(rows, [first, first + batch.num_rows])
-        texts = batch["text"].combine_chunks().take(pa.array(rows[low:high] - first))
+        texts = pick(batch["text"], rows[low:high] - first)
         first += batch.num_rows
         values, bounds = encoder.encode_arrow(texts)
         for at in np.flatnonzero(share[low:high]).tolist():
@@ -127,6 +127,12 @@ def _encode(args: dict[str, Any], wanted: pl.DataFrame) -> tuple[Array, Array, i
         offsets.append(bounds[1:] + total)
         total += len(values)
     return np.concatenate(parts), np.concatenate(offsets), int(share.sum())
+
+
+def pick(column: pa.ChunkedArray, rows: Array) -> pa.Array:
+    """Some rows of a column in order; all of them are not copied."""
+    array = column.combine_chunks()
+    return array if len(rows) == len(array) else array.take(pa.array(rows))
 
 
 def make_train_shard(args: dict[str, Any], store: Store) -> Output:

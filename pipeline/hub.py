@@ -212,4 +212,6 @@ def open_input(url: str) -> Any:
         import fsspec
 
         return fsspec.open(url, "rb").open()
-    return Path(url).open("rb")
+    import pyarrow as pa
+
+    return pa.OSFile(url)

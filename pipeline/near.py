@@ -26,6 +26,7 @@ from tangobench.pipeline.build import Job, Output, Stage, Unit
 from tangobench.pipeline.fineweb_decisions import VALIDATION, unit_documents
 from tangobench.pipeline.fineweb_dedup import DecidedUnit
 from tangobench.pipeline.fineweb_keys import read_unit
+from tangobench.pipeline.fineweb_tokens import pick
 from tangobench.pipeline.store import Store
 
 Engine = Literal["rensa", "datasketch"]
@@ -129,7 +130,7 @@ def sign_unit(args: dict[str, Any], store: Store) -> Output:
     first = 0
     for batch in read_unit(args) if len(rows) else ():
         low, high = np.searchsorted(rows, [first, first + batch.num_rows])
-        texts = batch["text"].combine_chunks().take(pa.array(rows[low:high] - first))
+        texts = pick(batch["text"], rows[low:high] - first)
         first += batch.num_rows
         signed["bands"][low:high] = band_keys(signatures(texts, args["engine"]))
     validation = kept["partition"].to_numpy() == VALIDATION
