@@ -1,9 +1,12 @@
 """Batches: many small units per task, so that orchestration stays a small part of the work.
 
-A Prefect task costs 6 to 15 ms in a thread and about 370 ms on Dask, a unit may take a millisecond.
+A Prefect task costs about 50 ms of CPU (driver and server), and 370 ms of time on Dask; a unit may
+take a millisecond.
 
-- The size of a batch follows the measured pace: about `seconds` of work each.
-- The first batches are small, so that the first results and errors come soon.
+- The size of a batch follows the measured pace: about `seconds` of CPU work each, so that the share
+  of orchestration is the same on a busy machine, but at most a minute, so that progress is seen.
+- The first batches are small, so that the first results and errors come soon; the last ones shrink,
+  so that all workers end together.
 - Results come in the order of the items, whatever order batches end in; a few are in flight.
 - Batching cannot change a result: a unit neither knows nor sees its batch.
 
@@ -23,14 +26,19 @@ from typing import Any, Final, TypeVar
 Pending = TypeVar("Pending")
 
 _GROWTH: Final = 8  # at most, from one batch to the next: one lucky batch must not starve workers
+_SHRINK: Final = (
+    4  # at most, at the end of a stage: many tiny last batches would cost more than idling
+)
+_LONGEST: Final = 60.0  # seconds between two signs of life
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a batch returns: its values and how long it worked."""
+    """What a batch returns: its values, the CPU seconds of its units and the time it took."""
 
     values: list[Any]
-    seconds: float
+    work: float
+    wall: float
 
 
 class Batch:
@@ -53,11 +61,23 @@ class Batch:
         self.pool = pool
 
 
+def timed(function: Callable[[Any], Any], item: Any) -> tuple[Any, float]:
+    """One unit's value and the CPU seconds it took."""
+    began = time.process_time()
+    value = function(item)
+    return value, time.process_time() - began
+
+
 def run_units(batch: Batch) -> Done:
     """Run a batch here, one unit after another."""
     began = time.monotonic()
-    values = [batch.function(item) for item in batch.items]
-    return Done(values, time.monotonic() - began)
+    return finished([timed(batch.function, item) for item in batch.items], began)
+
+
+def finished(pairs: Sequence[tuple[Any, float]], began: float) -> Done:
+    """The result of a batch that began at `began` from what `timed` gave for its units."""
+    values = [value for value, _ in pairs]
+    return Done(values, sum(work for _, work in pairs), time.monotonic() - began)
 
 
 class Pace:
@@ -70,11 +90,15 @@ class Pace:
 
     def size(self, remaining: int) -> int:
         """Units of the next batch; near the end they are spread over all places."""
-        return max(1, min(self._size, math.ceil(remaining / self.in_flight)))
+        least = math.ceil(self._size / _SHRINK)
+        return min(remaining, self._size, max(least, math.ceil(remaining / self.in_flight)))
 
-    def learn(self, units: int, seconds: float) -> None:
+    def learn(self, done: Done) -> None:
         """Take the pace of a finished batch into account."""
-        wanted = math.floor(units * self._seconds / max(seconds, 1e-6))
+        units = len(done.values)
+        by_work = units * self._seconds / max(done.work, 1e-6)
+        by_wall = units * _LONGEST / max(done.wall, 1e-6)
+        wanted = math.floor(min(by_work, by_wall))
         self._size = max(1, min(wanted, self._size * _GROWTH))
 
 
@@ -94,7 +118,7 @@ def ordered(
             running.append(submit(items[begun:end], labels[begun:end]))
             begun = end
         done = collect(running.popleft())
-        pace.learn(len(done.values), done.seconds)
+        pace.learn(done)
         yield from done.values
 
 

@@ -20,9 +20,9 @@ from tangobench.pipeline.pool import Runner, make_runner
 RunnerKind = Literal["processes", "dask"]
 
 _THREADS: Final = 3  # batches in flight on one machine: two share the pool, the next one waits
-# Seconds of work per batch. A task costs 50 ms of CPU (driver and server) in a thread, 370 ms on
-# Dask: under 5% in both cases, also on a busy machine that gives a batch half of its time.
-_THREAD_SECONDS: Final = 8.0
+# CPU seconds of work per batch. A task costs 50 ms of CPU (driver and server) in a thread, 370 ms
+# on Dask: under 5% in both cases.
+_THREAD_SECONDS: Final = 4.0
 _DASK_SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 30.0
 

@@ -21,7 +21,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
 from tangobench.errors import TangobenchError
-from tangobench.flows._batches import Batch, Done, run_units
+from tangobench.flows._batches import Batch, Done, finished, run_units, timed
 from tangobench.pipeline.pool import worker_died
 
 # Trying again cannot help with these.
@@ -52,9 +52,9 @@ def _retry(_task: Any, _run: Any, state: State[Any]) -> bool:
 
 def _through_pool(batch: Batch, pool: ProcessPoolExecutor) -> Done:
     began = time.monotonic()
-    futures: list[Future[Any]] = [pool.submit(batch.function, item) for item in batch.items]
+    futures: list[Future[Any]] = [pool.submit(timed, batch.function, item) for item in batch.items]
     try:
-        values = [future.result() for future in futures]
+        return finished([future.result() for future in futures], began)
     except (BrokenProcessPool, CancelledError):
         lost = [
             label
@@ -65,7 +65,6 @@ def _through_pool(batch: Batch, pool: ProcessPoolExecutor) -> Done:
     finally:
         for future in futures:
             future.cancel()
-    return Done(values, time.monotonic() - began)
 
 
 @task(

@@ -14,10 +14,11 @@ from tangobench.flows._batches import Batch, Done, Pace, batch_name, ordered, ru
 class Clockwork:
     """Runs batches when collected, and counts what is in flight."""
 
-    def __init__(self, seconds_per_unit: float) -> None:
+    def __init__(self, seconds_per_unit: float, slowed: float = 1.0) -> None:
         self.sizes: list[int] = []
         self.in_flight = self.most = 0
         self._seconds = seconds_per_unit
+        self._slowed = slowed  # by neighbours: time passes, work does not get more
 
     def submit(self, items, labels):
         self.sizes.append(len(items))
@@ -27,7 +28,8 @@ class Clockwork:
 
     def collect(self, batch):
         self.in_flight -= 1
-        return Done(run_units(batch).values, self._seconds * len(batch.items))
+        work = self._seconds * len(batch.items)
+        return Done(run_units(batch).values, work, work * self._slowed)
 
 
 @given(
@@ -60,17 +62,26 @@ def test_batches_grow_to_the_wanted_time_and_not_beyond(seconds_per_unit, longes
     assert work.sizes[0] == 1
 
 
-def test_orchestration_stays_small_for_tiny_units():
-    """10,000 units of 1 ms with a task cost of 15 ms: under 5% after the first few batches."""
-    work = Clockwork(0.001)
+@pytest.mark.parametrize("slowed", [1.0, 10.0], ids=["idle machine", "ten neighbours"])
+@pytest.mark.parametrize("unit", [0.001, 0.05, 0.5], ids=["1 ms", "50 ms", "500 ms"])
+def test_orchestration_stays_under_five_percent(unit, slowed):
+    """A core-minute of work at 50 ms of CPU per task, whatever the units and the neighbours."""
+    work, count = Clockwork(unit, slowed), int(60 / unit)
     pace = Pace(seconds=4.0, in_flight=3, first=2)
-    collections.deque(ordered(range(10_000), ["x"] * 10_000, work.submit, work.collect, pace), 0)
-    assert len(work.sizes) * 0.015 < 0.05 * 10.0
+    collections.deque(ordered(range(count), ["x"] * count, work.submit, work.collect, pace), 0)
+    assert len(work.sizes) * 0.05 < 0.05 * 60
+
+
+def test_a_batch_that_waits_more_than_it_works_stays_under_a_minute():
+    work = Clockwork(0.01, slowed=500.0)
+    pace = Pace(seconds=4.0, in_flight=3)
+    collections.deque(ordered(range(300), ["x"] * 300, work.submit, work.collect, pace), 0)
+    assert max(work.sizes) * 0.01 * 500 <= 60
 
 
 def test_the_end_of_a_stage_is_spread_over_all_places():
     work = Clockwork(0.001)
-    pace = Pace(seconds=100.0, in_flight=4, first=100)
+    pace = Pace(seconds=100.0, in_flight=4, first=30)
     list(ordered(range(40), ["x"] * 40, work.submit, work.collect, pace))
     assert work.sizes[0] == 10
 
