@@ -10,10 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from tangobench.errors import TangobenchError
 from tangobench.eval.charts import Table
 from tangobench.eval.report_gather import Found, committed_state, page_of, title_of
+from tangobench.pipeline import api
 from tangobench.pipeline.cards import flatten
+from tangobench.pipeline.hashing import digest
+from tangobench.pipeline.manifest import Lock
 from tangobench.pipeline.reading import Dataset
+from tangobench.pipeline.spec import as_dict
 
 
 def provenance_context(found: Found) -> dict[str, Any]:
@@ -60,8 +65,18 @@ def _dataset(dataset: Dataset) -> dict[str, Any]:
         "tokenizer": flatten(lock.data["tokenizer"] or {}),
         "environment": flatten(lock.data["environment"]),
         "shards": len(lock.shards),
+        "own_spec": not follows_profile(lock),
         "commands": [
             f"tangobench build {lock.name}{profile}",
             f"tangobench verify out/{folder}{against}",
         ],
     }
+
+
+def follows_profile(lock: Lock) -> bool:
+    """Whether the spec is the project's own for this profile: the command alone rebuilds it."""
+    try:
+        spec = api.Request(name=lock.name, profile=lock.profile).spec()
+    except TangobenchError:
+        return False
+    return bool(digest(as_dict(spec)) == lock.data["spec_sha256"])

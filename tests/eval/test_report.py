@@ -18,8 +18,9 @@ from tangobench.eval.report import write_report
 from tangobench.eval.report_audit import audit
 from tangobench.eval.report_coverage import document_lengths
 from tangobench.eval.report_measured import measured
+from tangobench.eval.report_provenance import follows_profile
 from tangobench.eval.report_rows import markup, row_view, spread, texts, visible
-from tangobench.pipeline.manifest import Lock, read_lock
+from tangobench.pipeline.manifest import Lock, committed_lock, read_lock
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokens import gpt2
 
@@ -194,6 +195,13 @@ def test_provenance_names_root_pins_and_commands(site, toy_out):
     for name in ("fineweb", "lean", "dm_math"):
         assert read_lock(toy_out / f"{name}-sample").root in text
         assert f"tangobench verify out/{name}-sample" in text
+    assert text.count("Own spec") == 3
+
+
+def test_a_committed_lock_follows_its_profile_and_an_altered_one_does_not():
+    lock = committed_lock("dm_math", "sample")
+    assert follows_profile(lock)
+    assert not follows_profile(Lock({**lock.data, "spec_sha256": "0" * 64}))
 
 
 def test_document_lengths_add_up_to_the_rows(toy_out):
