@@ -175,7 +175,16 @@ def read_results(folders: list[Path]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for folder in folders:
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-            if not path.name.startswith("replication-"):
+            if not _is_another_kind(path):
                 result = read_result(path)
                 found.setdefault(result["run"], result)
     return [found[name] for name in sorted(found)]
+
+
+def _is_another_kind(path: Path) -> bool:
+    """Whether a file says that it is one of our other objects, such as a replication."""
+    try:
+        form = json.loads(path.read_bytes())["format"]
+    except (ValueError, KeyError, TypeError):
+        return False  # damaged: `read_result` will say so
+    return str(form).startswith("tangobench-") and form != FORMAT

@@ -105,9 +105,14 @@ def test_the_command_prints_scores_and_json(trained, capsys):
 
 def test_read_results_finds_runs_only(trained, tmp_path):
     folder = evaluate(trained["dm_math"]).parent
-    (folder / "replication-x.json").write_text("{}")
+    other = folder / "replication-x.json"
+    other.write_text('{"format": "tangobench-replication/1"}')
     assert "sample-dm_math-untied_transformer-s17-101" in [r["run"] for r in read_results([folder])]
     assert read_results([tmp_path / "none"]) == []
+    other.write_text('{"format": "tangobench-repl')
+    with pytest.raises(CorruptionError, match="replication-x"):
+        read_results([folder])
+    other.unlink()
 
 
 def test_a_curve_is_about_a_hundred_means():
