@@ -9,14 +9,14 @@ Usage: `plan(spec, None, workers=2)["lines"]`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tangobench.pipeline import fineweb_sample
 from tangobench.pipeline.fineweb_dedup import PART_ROWS, partitions_for
+from tangobench.pipeline.fineweb_inputs import list_source
+from tangobench.pipeline.fineweb_read import count_rows
+from tangobench.pipeline.fineweb_spec import Spec
 from tangobench.pipeline.hub import hub_name
-
-if TYPE_CHECKING:
-    from tangobench.pipeline.fineweb import Spec
 
 # (rows, Parquet bytes) of parts of HuggingFaceFW/fineweb-edu; one dump is the average of 95.
 _TEN_BILLION: Final = (9_672_101, 28_500_000_000)
@@ -78,9 +78,6 @@ def _input(spec: Spec, source: str | None) -> tuple[int, float, str]:
             share = min(1.0, limit / 14) if limit else 1.0
             rows, size = rows + share * known[0], size + share * known[1]
         return int(rows), size, "estimated from published sizes"
-    from tangobench.pipeline.fineweb import list_source
-    from tangobench.pipeline.fineweb_read import count_rows
-
     files = list_source(spec, source).files
     size = float(sum(file.size or 0 for file in files))
     return sum(count_rows(file) for file in files), size, "from the files' footers"

@@ -13,7 +13,7 @@ Usage: `twins, notes = audit(job, decided, reading, mode="report", engine="rensa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from tangobench.errors import UsageError
-from tangobench.pipeline.build import Job, Output, Stage, Unit
+from tangobench.pipeline.build import Job, Output, Record, Stage, Unit
 from tangobench.pipeline.fineweb_decisions import VALIDATION, unit_documents
 from tangobench.pipeline.fineweb_dedup import DecidedUnit
 from tangobench.pipeline.fineweb_keys import read_unit
@@ -168,6 +168,12 @@ SIGN: Final = Stage("fineweb-near-sign", 1, sign_unit)
 MATCH: Final = Stage("fineweb-near-match", 1, match_unit)
 
 
+def _match_units(signed: Sequence[Record], rows: list[tuple[str, int]]) -> Iterator[Unit]:
+    for n, record in enumerate(signed):
+        train = [record.address, record.result["validation"], record.result["train"]]
+        yield Unit(f"unit {n + 1}", {"train": train, "validation_rows": rows})
+
+
 def audit(
     job: Job,
     decided: Sequence[DecidedUnit],
@@ -193,19 +199,7 @@ def audit(
         ],
     )
     rows = [(r.address, r.result["validation"]) for r in signed if r.result["validation"]]
-    matched = job.run(
-        MATCH,
-        [
-            Unit(
-                f"unit {n + 1}",
-                {
-                    "train": [r.address, r.result["validation"], r.result["train"]],
-                    "validation_rows": rows,
-                },
-            )
-            for n, r in enumerate(signed)
-        ],
-    )
+    matched = job.run(MATCH, list(_match_units(signed, rows)))
     pairs = [np.frombuffer(job.store.read(r.address), np.int64).reshape(-1, 2) for r in matched]
     twins = np.unique(np.concatenate([np.empty((0, 2), np.int64), *pairs])[:, 0])
     notes = {

@@ -15,6 +15,7 @@ import pytest
 
 from tangobench.errors import InputError, UsageError
 from tangobench.pipeline import api, fineweb, fineweb_sample
+from tangobench.pipeline.fineweb_spec import config_folder
 from tangobench.pipeline.manifest import read_lock
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.spec import load_spec, manifest_file
@@ -421,7 +422,7 @@ def test_plan_knows_all_sources(corpus, tmp_path):
     ],
 )
 def test_config_names_are_folders(config, folder):
-    assert fineweb.config_folder(config) == folder
+    assert config_folder(config) == folder
 
 
 @pytest.mark.parametrize(
