@@ -46,6 +46,7 @@ _INTERPOLATED: Final = re.compile(
     rb"(?:[A-Za-z]!|\b(?:throwError|logInfo|logWarning|logError|trace\[[\w.]*\]|dbg_trace"
     rb"|(?:throwError|logInfo|logWarning|logError|throwTactic)(?:At|Ex) [\w.()]+)\s?)$"
 )
+_NAME_OPENS, _NAME_CLOSES = "«".encode(), "»".encode()
 _QUOTE: Final = ord('"')
 _OPENING: Final = (b"(", b"[", b"{", b"`(")
 _LONGEST_MARK: Final = 80  # how far before a quote an interpolating word is looked for
@@ -117,6 +118,8 @@ def _literal(text: bytes, match: re.Match[bytes]) -> tuple[int, bytes]:
     if opener == b'"':
         end = _string_end(text, start)
         return end, _filler(b'"', end - start, b'"')
+    if opener.startswith(_NAME_OPENS):
+        return end, _NAME_OPENS + b"_" * (end - start - 4) + _NAME_CLOSES
     return end, b"_" * (end - start)
 
 

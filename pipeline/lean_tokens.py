@@ -2,8 +2,8 @@
 
 - A file is encoded once. The prompt of a proof is the encoding of everything before the proof, and
   it is put together without encoding any prefix again: GPT-2's pre-tokenizer always has a boundary
-  before white space that follows a printable character, so the file's tokens up to the last such
-  place before the proof, plus the few characters after it, are the encoding of the whole prefix.
+  at some places (`_SEAM`), so the file's tokens up to the last one before the proof, plus the
+  few characters after it, are the encoding of the whole prefix.
 - Prompt and proof are encoded apart: a model can be prompted with exactly the prompt's tokens.
 - Every build encodes a sample again with tiktoken.
 
@@ -34,38 +34,50 @@ STYLES: Final = ("by", "term", "|", "where")
 KINDS: Final = ("theorem", "lemma", "instance", "example")
 SHINGLE: Final = 16  # tokens; about a line
 _SAMPLED: Final = np.uint64(59)  # one shingle in 32 is compared: 100 lines still have dozens
-_SEAM: Final = re.compile(rb".*[!-~](?=\s)", re.DOTALL)
+# Boundaries of GPT-2's pre-tokenizer whatever stands around them: white space after a printable
+# character, a letter after punctuation (but for the prime, as in `'s`).
+_SEAM: Final = re.compile(rb".*(?:[!-~](?=\s)|[)\]};:=](?=[A-Za-z]))", re.DOTALL)
+_LONGEST_PIECE: Final = 1 << 16
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
-def prompt_seam(data: bytes, declaration: Declaration) -> int:
-    """A byte offset at or before the proof from which encoding can start afresh.
+class Unbroken(ValueError):
+    """A file has no place to start encoding at for too long."""
 
-    It lies inside the declaration: the white space after its keyword is such a place.
-    """
-    match = _SEAM.match(data, declaration.kw_start, declaration.proof_start)
-    assert match is not None, declaration
-    return match.end()
+
+def prompt_seam(data: bytes, declaration: Declaration) -> int:
+    """The last byte offset before the proof from which encoding can start afresh."""
+    start = max(0, declaration.proof_start - _LONGEST_PIECE)
+    match = _SEAM.match(data, start, declaration.proof_start)
+    if match is not None:
+        return match.end()
+    if start:  # 64 kB without a space: every proof after it would encode them again
+        raise Unbroken
+    return 0
 
 
 def encode_files(args: dict[str, Any], store: Store) -> Output:
     """Read, cut and encode a batch of files."""
     named = [File(path, blob, 0) for path, blob in args["files"]]
     kept: list[tuple[str, bytes, str, list[Declaration]]] = []
+    seams: list[int] = []
     rejected = []
     for file, data in zip(named, read_files(Path(args["git_dir"]), named), strict=True):
         try:
-            kept.append((file.path, data, data.decode(), _proofs(data, args["kinds"])))
+            text, proofs = data.decode(), _proofs(data, args["kinds"])
+            seams += [prompt_seam(data, proof) for proof in proofs]
+            kept.append((file.path, data, text, proofs))
         except UnicodeDecodeError:
             rejected.append([file.path, "not-utf8"])
         except Unterminated as error:
             rejected.append([file.path, f"unterminated-{error.what.replace(' ', '-')}"])
+        except Unbroken:
+            rejected.append([file.path, "no-token-boundary"])
     vocabulary = gpt2()
     texts = [text for _, _, text, _ in kept]
     tokens, offsets = vocabulary.encode_batch(texts)
     vocabulary.check_sample(texts, tokens, offsets, names=[path for path, _, _, _ in kept])
     found = [(i, data, d) for i, (_, data, _, ds) in enumerate(kept) for d in ds]
-    seams = [prompt_seam(data, d) for _, data, d in found]
     arrays: dict[str, NDArray] = {
         "tokens": tokens,
         "tokens_offsets": offsets,

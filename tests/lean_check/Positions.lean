@@ -33,14 +33,18 @@ partial def eachCommand (input : InputContext) (context : ParserModuleContext)
 
 def positions (env : Environment) (path : String) : IO Unit := do
   let text ← IO.FS.readFile path
-  let input := mkInputContext text path
+  let input : InputContext :=
+    { inputString := text, fileName := path, fileMap := FileMap.ofString text }
   IO.println (String.append "@file " path)
-  let (_, state, _) ← parseHeader input
-  eachCommand input { env := env, options := {} } state
+  eachCommand input { env := env, options := {} } {}
 
-partial def eachPath (env : Environment) (paths : Array String) (i : Nat) : IO Unit :=
-  if h : i < paths.size then do
-    positions env paths[i]
-    eachPath env paths (i + 1)
-  else
+syntax (name := printPositions) "print_positions " str : command
+
+@[command_elab printPositions]
+def elabPrintPositions : Elab.Command.CommandElab := fun stx _ state => do
+  match stx[1].isStrLit? with
+  | some path =>
+    let now ← ST.Ref.get state
+    let _ ← EIO.toBaseIO (positions now.env path)
     pure ()
+  | none => pure ()

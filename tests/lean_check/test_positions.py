@@ -26,11 +26,6 @@ pytestmark = pytest.mark.slow
 
 MATHLIB_FILES = 200
 PROGRAM = Path(__file__).with_name("Positions.lean").read_text(encoding="utf-8")
-EVALUATE = """
-#eval show MetaM Unit from do
-  let list ← IO.FS.readFile "LIST"
-  eachPath (← getEnv) (String.splitOn list "\\n").toArray 0
-"""
 
 
 def mathlib_files() -> Iterator[tuple[str, bytes]]:
@@ -60,10 +55,9 @@ def answer(tmp_path_factory: pytest.TempPathFactory):
         paths[path] = folder / path
         paths[path].parent.mkdir(parents=True, exist_ok=True)
         paths[path].write_bytes(data)
-    names = folder / "list.txt"
-    names.write_text("\n".join(map(str, paths.values())))
     sample = [without_imports(data.decode()) for data in own.values()]
-    text = "\n".join(["import Lean", PROGRAM, EVALUATE.replace("LIST", str(names)), *sample])
+    asked = [f'print_positions "{full}"' for full in paths.values()]
+    text = "\n".join(["import Lean", PROGRAM, *asked, *sample])
     messages, lines = run_lean(text)
     found: dict[str, list[int]] = {}
     for line in lines:

@@ -117,17 +117,19 @@ PIECES = [
     "∀",
     "-",
     "é",
+    ")",
+    "=s",
+    "⟩",
+    "«",
 ]
 
 
 @given(st.lists(st.sampled_from(PIECES)), st.lists(st.sampled_from(PIECES)))
 def test_seams_never_change_a_prompt(before: list[str], inside: list[str]) -> None:
-    head = "".join(before).replace("'", "") + "\ntheorem a "
-    statement = "".join(inside).replace("'", "").replace(":=", "")
-    data = f"{head}{statement} := h\n".encode()
+    data = f"{''.join(before)}\ntheorem«a»{''.join(inside)}:P:=h\n".encode()
     for found in extract(data):
         seam = prompt_seam(data, found)
-        assert found.kw_start < seam < found.proof_start
+        assert 0 < seam < found.proof_start
         whole = gpt2().encode(data[: found.proof_start].decode()).tolist()
         tokens = gpt2().encode(data.decode())
         ends = np.cumsum(gpt2().token_bytes[tokens])
@@ -232,10 +234,11 @@ def test_bad_files_are_counted_and_named(tmp_path: Path) -> None:
         "A/Comment.lean": b"theorem a : P := h /- \n",
         "A/String.lean": b'def s := "x\ntheorem a : P := h\n',
         "A/Empty.lean": b"",
-        "A/Huge.lean": b"-- x\n" * 1000,
+        "A/Unbroken.lean": ("λ" * 70_000 + " theorem«a»:«P»:=«h»").encode(),
+        "A/Huge.lean": b"-- x\n" * 50_000,
     }
     commit = write_repository(tmp_path / "repo", contents)
-    overrides = {"commit": commit, "root": "A", "max_file_bytes": 4000, "salt": "x"}
+    overrides = {"commit": commit, "root": "A", "max_file_bytes": 200_000, "salt": "x"}
     built = api.build(
         "lean", out=str(tmp_path / "out"), source=str(tmp_path / "repo"), overrides=overrides
     )
@@ -243,8 +246,10 @@ def test_bad_files_are_counted_and_named(tmp_path: Path) -> None:
         ["A/Binary.lean", "not-utf8"],
         ["A/Comment.lean", "unterminated-block-comment"],
         ["A/String.lean", "unterminated-string"],
+        ["A/Unbroken.lean", "no-token-boundary"],
     ]
     assert {k: v for k, v in built.lock.drops.items() if k.startswith("file ")} == {
+        "file no-token-boundary": 1,
         "file not-utf8": 1,
         "file too-large": 1,
         "file unterminated-block-comment": 1,

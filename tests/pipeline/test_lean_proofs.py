@@ -78,6 +78,7 @@ CASES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "theorem a' (h' : f '' s = g ⁻¹' t) : x'' = \"'\" := h'\ntheorem b : P := h\n",
         [("a'", "term", "h'"), ("b", "term", "h")],
     ),
+    "quoted name without a space": ("theorem«a»:P:=h\n", [("«a»", "term", "h")]),
     "quoted names": (
         "theorem «end -- := » : P := «theorem»\ntheorem X.«b c».d : P := h\n",
         [("«end -- := »", "term", "«theorem»"), ("X.«b c».d", "term", "h")],
