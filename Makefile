@@ -21,7 +21,7 @@ export OMP_NUM_THREADS ?= 1
 .DELETE_ON_ERROR:
 .PHONY: help setup data-fineweb data-lean data-dm-math data verify reproduce replicate report \
   test test-faults test-browser test-lean lint types bench bench-fineweb bench-lean bench-dm-math \
-  bench-model deploy undeploy prefect-env constraints clean
+  bench-model bench-loader bench-flows deploy undeploy prefect-env constraints clean
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} \
@@ -103,7 +103,7 @@ test-lean: $(STAMP) ## the extractor against Lean's own parser (minutes, 4 GB)
 	$(BIN)/python -m pytest tests/lean_check -m slow
 
 ## Speed
-bench: bench-fineweb bench-lean bench-dm-math bench-model ## everything side by side with its peers
+bench: bench-fineweb bench-lean bench-dm-math bench-model bench-loader bench-flows ## everything side by side with its peers
 
 bench-fineweb: $(STAMP) ## FineWeb build and its parts
 	$(BIN)/python bench/fineweb.py
@@ -116,6 +116,12 @@ bench-dm-math: $(STAMP) ## generator against upstream
 
 bench-model: $(STAMP) ## kernels against naive and query-chunked
 	$(BIN)/python bench/model.py
+
+bench-loader: $(STAMP) ## rows/s of the loader against memmap and datasets
+	$(BIN)/python bench/loader.py
+
+bench-flows: $(STAMP) ## what orchestration costs
+	$(BIN)/python bench/flows.py
 
 ## Housekeeping
 constraints: $(STAMP) ## write the installed versions to constraints.txt
