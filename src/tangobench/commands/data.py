@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
     builder.add_argument("--store", metavar="WHERE", help="unit store: a folder or fsspec URL")
     builder.add_argument(
         "--runner",
-        choices=("processes", "prefect", "dask"),
+        choices=("processes", "dask"),
         default="processes",
         help="where units run (default: processes on this machine)",
     )
