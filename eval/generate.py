@@ -43,6 +43,10 @@ class MatchReport:
                 groups.setdefault(group, []).append(index)
         return {name: self._share(members) for name, members in groups.items()}
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for results."""
+        return {"shares": self.shares(), "wrong": self.wrong}
+
     def _share(self, members: Sequence[int]) -> dict[str, Any]:
         correct = sum(self.correct[index] for index in members)
         tried = sum(self.tried[index] for index in members)
@@ -56,24 +60,22 @@ def exact_match(
     dataset: Dataset,
     *,
     split: str = "validation",
-    limit: int | None = None,
     batch: int = 64,
     keep_wrong: int = 100,
 ) -> MatchReport:
-    """Decode an answer to every question of a split (or the first `limit`) and compare."""
+    """Decode an answer to every question of a split and compare."""
     rows = dataset.rows("default", split)
     report = MatchReport(dataset.lock.notes["combinations"])
-    for indices in _batches_by_length(rows, limit or len(rows), batch):
+    for indices in _batches_by_length(rows, batch):
         for index, answer in zip(indices, _answers(model, rows, indices), strict=True):
             _judge(report, rows[index], answer, keep_wrong)
     return report
 
 
-def _batches_by_length(rows: Rows, count: int, batch: int) -> Iterator[list[int]]:
+def _batches_by_length(rows: Rows, batch: int) -> Iterator[list[int]]:
     """Rows of similar prompt length together, so that few steps are spent on fed tokens."""
-    starts = rows.column("target_start")[:count]
-    order = np.argsort(starts, kind="stable")
-    for start in range(0, count, batch):
+    order = np.argsort(rows.column("target_start"), kind="stable")
+    for start in range(0, len(order), batch):
         yield [int(index) for index in order[start : start + batch]]
 
 

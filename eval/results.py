@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import CorruptionError, MismatchError, UsageError
+from tangobench.eval.bits import bits_per_byte
 from tangobench.eval.breakdowns import breakdowns
+from tangobench.eval.generate import exact_match
 from tangobench.eval.nll import TOKENS_AT_ONCE, score
 from tangobench.model import build, checkpoint
+from tangobench.model.language import LanguageModel
 from tangobench.model.loader import Stream, configs_of
 from tangobench.model.metrics import read_metrics
 from tangobench.model.provenance import provenance
@@ -27,20 +30,44 @@ from tangobench.pipeline.files import write_atomic
 from tangobench.pipeline.hashing import digest
 from tangobench.pipeline.manifest import pretty_json
 from tangobench.pipeline.reading import Dataset
+from tangobench.pipeline.tokens import VOCABULARY_SIZE, gpt2
 
 FORMAT: Final = "tangobench-result/1"
 _CURVE_POINTS: Final = 100
 
 
-def evaluate(folder: Path, *, device: str = "cpu", tokens_at_once: int = TOKENS_AT_ONCE) -> Path:
-    """Score a finished run on its validation rows; writes OUT/results/RUN.json."""
+def evaluate(
+    folder: Path,
+    *,
+    device: str = "cpu",
+    tokens_at_once: int = TOKENS_AT_ONCE,
+    match_answers: bool = False,
+) -> Path:
+    """Score a finished run on its validation rows; writes OUT/results/RUN.json.
+
+    `match_answers` also generates an answer to every DeepMind Mathematics question.
+    """
     out = folder.absolute().parents[1]
     path, trained, run = final_checkpoint(folder)
     dataset = dataset_of(run, out)
     _require_root(trained, dataset, path)
+    if match_answers:
+        _require_questions(dataset)
     model = build(run.recipe.model_config(), seed=run.init_seed, device=device)
     checkpoint.restore_weights(model, trained, path)
     model.eval()
+    body = _body(run, trained, dataset, folder)
+    body |= _scores(model, dataset, run, tokens_at_once)
+    if match_answers:
+        body["exact_match"] = exact_match(model, dataset).as_json()
+    body["scored_with"] = provenance(device)
+    return write_result(out / "results" / f"{run.name}.json", body)
+
+
+def _scores(
+    model: LanguageModel, dataset: Dataset, run: Run, tokens_at_once: int
+) -> dict[str, Any]:
+    """NLL, bits per byte where tokens are GPT-2's, and breakdowns of every config."""
     scores: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     for config in configs_of(dataset):
@@ -48,6 +75,8 @@ def evaluate(folder: Path, *, device: str = "cpu", tokens_at_once: int = TOKENS_
         found = score(model, stream, precision=run.recipe.precision, tokens_at_once=tokens_at_once)
         name = dataset.lock.name if config == "default" else f"{dataset.lock.name}_{config}"
         scores[name] = found.tally().as_json()
+        if dataset.lock.configs[config]["vocabulary"] == VOCABULARY_SIZE:
+            scores[name] |= bits_per_byte(found, stream, gpt2().token_bytes)
         parts[name] = {
             kind: {label: tally.as_json() for label, tally in tallies.items()}
             for kind, tallies in breakdowns(found, stream, dataset.lock).items()
@@ -56,9 +85,16 @@ def evaluate(folder: Path, *, device: str = "cpu", tokens_at_once: int = TOKENS_
     if len(scores) == 2:
         # The paper's joint score: both tasks count the same, whatever their numbers of tokens.
         scores["lean_joint"] = {"nll": sum(s["nll"] for s in scores.values()) / 2}
-    body = _body(run, trained, dataset, folder)
-    body |= {"scores": scores, "breakdowns": parts, "scored_with": provenance(device)}
-    return write_result(out / "results" / f"{run.name}.json", body)
+    return {"scores": scores, "breakdowns": parts}
+
+
+def _require_questions(dataset: Dataset) -> None:
+    if dataset.lock.name != "dm_math":
+        raise UsageError(
+            f"exact match needs questions and answers, {dataset.folder} is {dataset.lock.name}",
+            kind="dataset-unfit",
+            fix="use --exact-match with a dm_math run",
+        )
 
 
 def final_checkpoint(folder: Path) -> tuple[Path, checkpoint.Checkpoint, Run]:

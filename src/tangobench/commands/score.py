@@ -27,6 +27,11 @@ def add(commands: Any) -> None:
     scorer.add_argument(
         "--tokens-at-once", type=int, default=4096, metavar="N", help="does not change the result"
     )
+    scorer.add_argument(
+        "--exact-match",
+        action="store_true",
+        help="also generate an answer to every question (dm_math) and compare it",
+    )
     add_compute_options(scorer)
     add_output_options(scorer)
     scorer.set_defaults(run=_eval)
@@ -65,14 +70,27 @@ def _eval(args: argparse.Namespace) -> int:
     folder = Path(args.run_folder)
     if not folder.is_dir():
         folder = Path(args.out) / "runs" / args.run_folder
-    path = evaluate(folder, device=compute_device(args), tokens_at_once=args.tokens_at_once)
+    path = evaluate(
+        folder,
+        device=compute_device(args),
+        tokens_at_once=args.tokens_at_once,
+        match_answers=args.exact_match,
+    )
     result = read_result(path)
     if args.json:
         emit_json(result)
         return 0
     for name, found in result["scores"].items():
+        bits = found.get("bits_per_byte")
+        per_byte = f", {bits:.4f} bits per byte" if bits is not None else ""
         targets = f" over {found['count']:,} targets" if "count" in found else ""
-        print(f"{name:<12} {found['nll']:.4f} nats{targets}")
+        print(f"{name:<12} {found['nll']:.4f} nats{per_byte}{targets}")
+    if "exact_match" in result:
+        total = result["exact_match"]["shares"]["all"]
+        print(
+            f"exact match  {total['share']:.2%} ({total['low']:.2%} to {total['high']:.2%})"
+            f" of {total['tried']:,} answers"
+        )
     print(path)
     return 0
 
