@@ -267,7 +267,8 @@ def why(folder: Path, lock: Lock, ident: str) -> list[str]:
         lines.append(
             f"row {row}: example {index} of {NAMES[combination]}, answer {example.answer!r}, "
             f"attempt {example.attempts} (before it: {example.long_question} long questions, "
-            f"{example.long_answer} long answers, {example.other_split} of the other split)"
+            f"{example.long_answer} long answers, {example.other_split} of the other split, "
+            f"{example.unfinished} unfinished)"
         )
     return lines
 

@@ -15,7 +15,7 @@ Table = dict[str, dict[str, int]]
 
 # A combination is named as small when at least this share of its rows repeats another.
 SMALL_SPACE: Final = 0.01
-REJECTIONS: Final = ("long_question", "long_answer", "other_split")
+REJECTIONS: Final = ("long_question", "long_answer", "other_split", "unfinished")
 COLUMNS: Final = tuple(
     f"{split}_{column}" for split in SPLITS for column in (*REJECTIONS, "repeated")
 )
@@ -63,6 +63,7 @@ def drops(table: Table) -> dict[str, int]:
         f"draws with a question over {MAX_QUESTION} characters": total("long_question"),
         f"draws with an answer over {MAX_ANSWER} characters": total("long_answer"),
         "draws whose question belongs to the other split": total("other_split"),
+        "draws that the generator could not finish": total("unfinished"),
     }
 
 

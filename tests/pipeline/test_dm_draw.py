@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from tangobench.errors import InputError
-from tangobench.pipeline import dm_draw
+from tangobench.pipeline import dm_compat, dm_draw
 from tangobench.pipeline.dm_draw import NAMES, draw, split_of
 
 # One of each kind that leaked order upstream: letters, entities, factors, primes, index sets.
@@ -124,3 +124,10 @@ def test_length_limits_are_inclusive():
         f"{n}".rjust(160, "x") for n in range(99) if split_of(f"{n}".rjust(160, "x")) == "train"
     )
     assert draw(0, "train", 0, 0, _Stuck(question, "1" * 30)).attempts == 1
+
+
+@pytest.mark.parametrize("generator", [None, dm_compat.load], ids=["fast", "upstream"])
+def test_a_draw_that_upstream_cannot_finish_is_drawn_again(generator):
+    combination = NAMES.index("numbers__div_remainder_composed/medium")
+    example = draw(0, "train", combination, 15792, generator and generator())
+    assert (example.unfinished, example.attempts, example.answer) == (1, 2, "12")

@@ -13,6 +13,7 @@ from tangobench.pipeline import api, dm_math, dm_units
 from tangobench.pipeline.build import Unit
 from tangobench.pipeline.dm_draw import NAMES, SPLITS, draw
 from tangobench.pipeline.dm_stages import audit_combinations, draw_unit
+from tangobench.pipeline.dm_summary import REJECTIONS
 from tangobench.pipeline.dm_vocab import decode
 from tangobench.pipeline.manifest import read_lock
 from tangobench.pipeline.reading import open_dataset
@@ -85,10 +86,7 @@ def test_the_lock_counts_every_draw(data):
             totals[column] += count
     for split in SPLITS:
         counted = lock.counts[split]
-        rejected = sum(
-            totals[f"{split}_{reason}"]
-            for reason in ("long_question", "long_answer", "other_split")
-        )
+        rejected = sum(totals[f"{split}_{reason}"] for reason in REJECTIONS)
         assert counted["draws"] == counted["rows"] + rejected
     assert sum(lock.drops.values()) == sum(
         lock.counts[split]["draws"] - lock.counts[split]["rows"] for split in SPLITS
