@@ -233,4 +233,4 @@ def test_a_parquet_bomb_stays_small(tmp_path):
         [sys.executable, "-c", BOMB, str(path), str(tmp_path / "out")],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert int(run.stdout) < 600_000  # kilobytes, against 1.2 GB for the whole table
+    assert int(run.stdout) < 900_000  # kilobytes; libraries alone take 300 MB, all texts 1.2 GB
