@@ -53,9 +53,7 @@ def evaluate(
     _require_root(trained, dataset, path)
     if match_answers:
         _require_questions(dataset)
-    model = build(run.recipe.model_config(), seed=run.init_seed, device=device)
-    checkpoint.restore_weights(model, trained, path)
-    model.eval()
+    model = _model_of(path, trained, run, device)
     body = _body(run, trained, dataset, folder)
     body |= _scores(model, dataset, run, tokens_at_once)
     if match_answers:
@@ -114,6 +112,17 @@ def final_checkpoint(folder: Path) -> tuple[Path, checkpoint.Checkpoint, Run]:
             f"{run.order_seed} --out {folder.parents[1]}",
         )
     return path, found, run
+
+
+def load_model(folder: Path, device: str = "cpu") -> LanguageModel:
+    """The model of a finished run."""
+    return _model_of(*final_checkpoint(folder), device)
+
+
+def _model_of(path: Path, trained: checkpoint.Checkpoint, run: Run, device: str) -> LanguageModel:
+    model = build(run.recipe.model_config(), seed=run.init_seed, device=device)
+    checkpoint.restore_weights(model, trained, path)
+    return model.eval()
 
 
 def _require_root(trained: checkpoint.Checkpoint, dataset: Dataset, path: Path) -> None:

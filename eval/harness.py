@@ -1,0 +1,219 @@
+"""Our models in lm-evaluation-harness: likelihoods and greedy generation, with our own fast paths.
+
+- `tangobench` is for GPT-2 tokens (FineWeb-Edu and Lean), `tangobench-math` for the 73 symbols:
+  there a context is a question and a continuation a whole answer, EOS included, so tasks need
+  `target_delimiter: ""`.
+- A row that is longer than the model's context loses its beginning, as is usual there.
+- Which rows share a batch does not change a result; logits are in at least float32.
+
+Usage: `import tangobench.eval.harness`, then
+`lm_eval.simple_evaluate("tangobench", {"folder": "out/runs/RUN"}, tasks=[…])`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+from tangobench.errors import InputError, UsageError
+from tangobench.eval.nll import LOGITS_AT_ONCE, TOKENS_AT_ONCE, batches_of
+from tangobench.eval.results import load_model
+from tangobench.model.language import LanguageModel
+from tangobench.model.layers import full_precision
+from tangobench.pipeline import dm_vocab
+from tangobench.pipeline.tokens import EOT, VOCABULARY_SIZE, gpt2
+
+_MAX_NEW: Final = 256  # the harness's own default
+Score = tuple[float, bool]
+
+
+def load(folder: Path, device: str = "cpu") -> LanguageModel:
+    """The model of a finished run, or of a folder that `tangobench export` wrote."""
+    if (folder / "config.json").is_file():
+        from tangobench.model.hf import TangobenchForCausalLM
+
+        exported: LanguageModel = TangobenchForCausalLM.from_pretrained(folder).model
+        return exported.to(device).eval()
+    return load_model(folder, device)
+
+
+@register_model("tangobench")
+class TangobenchLM(TemplateLM):  # type: ignore[misc]
+    """A model on GPT-2 tokens."""
+
+    vocabulary: int = VOCABULARY_SIZE
+    eot_token_id: int = EOT
+    prefix_token_id: int = EOT
+
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        *,
+        model: LanguageModel | None = None,
+        device: str = "cpu",
+        batch_size: int | str = 32,
+        max_batch_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        if model is None and folder is None:
+            raise UsageError("no model", kind="usage", fix="give folder=out/runs/RUN")
+        self.model = load(Path(str(folder)), device) if model is None else model
+        self.batch_size = int(batch_size) if str(batch_size).isdigit() else max_batch_size or 32
+        if self.model.config.vocabulary != self.vocabulary:
+            raise UsageError(
+                f"the model has {self.model.config.vocabulary} tokens, this adapter is for "
+                f"{self.vocabulary}",
+                kind="model-unfit",
+                fix="use tangobench for GPT-2 tokens and tangobench-math for dm_math",
+            )
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **_: Any
+    ) -> list[int]:
+        """Ids of a text."""
+        ids: list[int] = gpt2().encode(string).tolist()
+        return ids
+
+    def tok_decode(self, ids: Sequence[int]) -> str:
+        """Text of generated ids, up to the end of text."""
+        return gpt2().decode(list(ids[: ids.index(EOT)] if EOT in ids else ids))
+
+    def prompt(self, context: str) -> list[int]:
+        """What generation continues."""
+        return self.tok_encode(context) or [self.prefix_token_id]
+
+    def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
+        """Log-likelihood of whole texts, in windows of the context, none predicted twice."""
+        totals = []
+        for request in requests:
+            windows = get_rolling_token_windows(
+                self.tok_encode(request.args[0]), self.prefix_token_id, self._context, 1
+            )
+            pairs = [make_disjoint_window(window) for window in windows]
+            totals.append(sum(score for score, _ in self._scores(pairs)))
+        return totals
+
+    def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
+        """Greedy continuations, cut at the first stop string."""
+        answers: dict[int, str] = {}
+        wanted = [_settings(request.args[1]) for request in requests]
+        prompts = [self.prompt(request.args[0]) for request in requests]
+        for longest in sorted({longest for longest, _ in wanted}):
+            places = [i for i, (length, _) in enumerate(wanted) if length == longest]
+            places.sort(key=lambda place: len(prompts[place]))
+            for start in range(0, len(places), self.batch_size):
+                chosen = places[start : start + self.batch_size]
+                generated = self._generate([prompts[place] for place in chosen], longest)
+                for place, ids in zip(chosen, generated, strict=True):
+                    answers[place] = _cut(self.tok_decode(ids), wanted[place][1])
+        return [answers[place] for place in range(len(requests))]
+
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[Any, list[int], list[int]]], **_: Any
+    ) -> list[Score]:
+        return self._scores([(context, continuation) for _, context, continuation in requests])
+
+    @property
+    def _context(self) -> int:
+        return self.model.config.context
+
+    @torch.no_grad()
+    def _generate(self, prompts: list[list[int]], longest: int) -> list[list[int]]:
+        new = min(longest, self._context - 1)
+        kept = [prompt[-(self._context - new) :] for prompt in prompts]
+        lengths = torch.tensor([len(prompt) for prompt in kept])
+        padded = _padded(kept).to(self.model.embed.device)
+        out = self.model.generate(padded, new, stop=self.eot_token_id, lengths=lengths)
+        generated: list[list[int]] = out.tolist()
+        return generated
+
+    @torch.no_grad()
+    def _scores(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[Score]:
+        """Log-likelihood of each continuation, and whether greedy decoding would give it."""
+        for _, continuation in pairs:
+            if not 0 < len(continuation) <= self._context:
+                raise InputError(
+                    f"a continuation of {len(continuation)} tokens, the context is {self._context}",
+                    kind="continuation-length",
+                    fix="score at least one token and at most a context of them",
+                )
+        rows = [(context + after)[-(self._context + 1) :] for context, after in pairs]
+        found: dict[int, Score] = {}
+        for chosen in batches_of(np.array([len(row) for row in rows]), TOKENS_AT_ONCE):
+            places = chosen.tolist()
+            tokens = _padded([rows[place][:-1] for place in places]).to(self.model.embed.device)
+            hidden_BTC = self.model.hidden(tokens)
+            for hidden_TC, place in zip(hidden_BTC, places, strict=True):
+                size = len(pairs[place][1])
+                end = len(rows[place]) - 1
+                found[place] = self._score(hidden_TC[end - size : end], pairs[place][1])
+        return [found[place] for place in range(len(pairs))]
+
+    def _score(self, hidden_RC: torch.Tensor, continuation: list[int]) -> Score:
+        target_R = torch.tensor(continuation, device=hidden_RC.device)
+        total, greedy = 0.0, True
+        step = max(1, LOGITS_AT_ONCE // self.model.config.vocabulary)
+        with full_precision(hidden_RC):
+            for start in range(0, len(continuation), step):
+                logits = hidden_RC[start : start + step] @ self.model.embed.T.to(hidden_RC.dtype)
+                target = target_R[start : start + step]
+                chosen = logits.gather(1, target[:, None])[:, 0]
+                total += float((chosen - logits.logsumexp(-1)).double().sum())
+                greedy = greedy and bool((logits.argmax(-1) == target).all())
+        return total, greedy
+
+
+@register_model("tangobench-math")
+class MathLM(TangobenchLM):
+    """A model on the 73 symbols: questions in, answers out."""
+
+    vocabulary = len(dm_vocab.SYMBOLS)
+    eot_token_id = dm_vocab.EOS
+    prefix_token_id = dm_vocab.BOS
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **_: Any
+    ) -> list[int]:
+        """Ids of characters; another character is an error."""
+        return list(dm_vocab.question_prefix(string)[1:-1])
+
+    def tok_decode(self, ids: Sequence[int]) -> str:
+        """Characters up to EOS."""
+        kept = ids[: ids.index(dm_vocab.EOS)] if dm_vocab.EOS in ids else ids
+        return "".join(dm_vocab.SYMBOLS[token] for token in kept)
+
+    def prompt(self, context: str) -> list[int]:
+        """BOS, question, SEP."""
+        return list(dm_vocab.question_prefix(context))
+
+    def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
+        return self.prompt(context), [*self.tok_encode(continuation), dm_vocab.EOS]
+
+
+def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
+    """Rows with zeros behind them; causal models never look there."""
+    padded = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
+    for place, row in enumerate(rows):
+        padded[place, : len(row)] = torch.tensor(row)
+    return padded
+
+
+def _settings(wanted: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+    """How many tokens at most, and the stop strings."""
+    if wanted.get("do_sample") and wanted.get("temperature", 1.0) != 0:
+        raise UsageError("sampling was asked for", kind="usage", fix="set do_sample: false")
+    until = wanted.get("until") or ()
+    longest = int(wanted.get("max_gen_toks", _MAX_NEW))
+    return longest, (until,) if isinstance(until, str) else tuple(until)
+
+
+def _cut(text: str, until: tuple[str, ...]) -> str:
+    ends = [text.index(stop) for stop in until if stop and stop in text]
+    return text[: min(ends, default=len(text))]

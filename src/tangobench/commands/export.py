@@ -1,0 +1,53 @@
+"""`export`: a trained model for Hugging Face's tools."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tangobench.commands._common import add_output_options, emit_json
+from tangobench.errors import UsageError
+
+
+def add(commands: Any) -> None:
+    """Add the command to the program."""
+    exporter = commands.add_parser(
+        "export",
+        help="write a finished run as a Hugging Face model",
+        description="Writes config, safetensors and tokenizer to DIR. Load it with "
+        "`import tangobench.model.hf` and AutoModelForCausalLM.from_pretrained(DIR).",
+    )
+    exporter.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
+    exporter.add_argument("target", metavar="DIR", type=Path, help="a new or empty folder")
+    exporter.add_argument(
+        "--out", default="out", metavar="DIR", help="where a bare name is looked up"
+    )
+    add_output_options(exporter)
+    exporter.set_defaults(run=_export)
+
+
+def _export(args: argparse.Namespace) -> int:
+    try:
+        from tangobench.model.hf import export
+    except ImportError:
+        raise UsageError(
+            "export needs the transformers package",
+            kind="missing-extra",
+            fix="pip install 'tangobench[interop]'",
+        ) from None
+    from tangobench.eval.results import load_model
+
+    if args.target.exists() and (not args.target.is_dir() or any(args.target.iterdir())):
+        raise UsageError(
+            f"{args.target} is not empty", kind="not-empty", fix="name a new or empty folder"
+        )
+    folder = Path(args.run_folder)
+    if not folder.is_dir():
+        folder = Path(args.out) / "runs" / args.run_folder
+    path = export(load_model(folder), args.target)
+    if args.json:
+        emit_json({"folder": str(path)})
+    else:
+        print(path)
+    return 0

@@ -1,0 +1,171 @@
+"""Hugging Face: what is written is read back to the last bit, and half of it is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the interop extra")
+
+import safetensors.torch
+import torch
+from awake_models import awake, random_tokens
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tangobench.cli import main
+from tangobench.errors import CorruptionError, InputError
+from tangobench.eval.results import load_model
+from tangobench.model.config import ARCHS
+from tangobench.model.hf import TangobenchConfig, TangobenchForCausalLM, export, wrap
+from tangobench.model.hf_tokenizers import gpt2_tokenizer, math_tokenizer, tokenizer_for
+from tangobench.model.recipes import RECIPES, Run
+from tangobench.model.train import Options, train
+from tangobench.pipeline import dm_vocab
+from tangobench.pipeline.tokens import gpt2
+
+PROMPT = random_tokens(3, 20) + 4  # no special symbol among them
+
+
+def math_model(arch="tango", dtype=torch.float32, **fields):
+    return awake(arch, dtype, vocabulary=73, chunk=16, **fields)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_round_trip_keeps_every_bit(arch, tmp_path):
+    model = math_model(arch, context=64)
+    again, info = AutoModelForCausalLM.from_pretrained(
+        export(model, tmp_path), output_loading_info=True
+    )
+    assert not any(info.values())
+    assert again.config.model_config() == model.config
+    assert torch.equal(again(PROMPT).logits, model(PROMPT))
+    for (name, ours), (_, theirs) in zip(
+        model.state_dict().items(), again.model.state_dict().items(), strict=True
+    ):
+        assert torch.equal(ours, theirs), name
+
+
+def test_the_files_are_the_usual_ones(tmp_path):
+    export(math_model(), tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "generation_config.json"} <= names
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["model_type"] == "tangobench"
+    assert config["vocab_size"] == 73
+    assert not any(name.endswith((".bin", ".pkl", ".pt")) for name in names)
+
+
+def test_saving_again_changes_nothing(tmp_path):
+    export(math_model(), tmp_path / "a")
+    AutoModelForCausalLM.from_pretrained(tmp_path / "a").save_pretrained(tmp_path / "b")
+    first, second = (tmp_path / name / "model.safetensors" for name in "ab")
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_missing_tensor_is_refused(tmp_path):
+    path = export(math_model(), tmp_path) / "model.safetensors"
+    tensors = safetensors.torch.load_file(path)
+    del tensors["model.blocks.0.wq"]
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(CorruptionError, match="wq"):
+        AutoModelForCausalLM.from_pretrained(tmp_path)
+
+
+def test_a_fresh_model_has_our_initial_weights():
+    config = TangobenchConfig.of(math_model().config)
+    first, second = (TangobenchForCausalLM(config) for _ in range(2))
+    assert torch.equal(first.model.embed, second.model.embed)
+    assert first.model.embed.std() > 0.01
+
+
+@pytest.mark.parametrize("arch", ["tango", "flash"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_does_not_change_a_row(arch, side):
+    model = math_model(arch, torch.float64)
+    lengths = [20, 7, 1]
+    ids, mask = torch.zeros(3, 20, dtype=torch.long), torch.zeros(3, 20, dtype=torch.long)
+    places = [slice(20 - n, 20) if side == "left" else slice(0, n) for n in lengths]
+    for row, (n, place) in enumerate(zip(lengths, places, strict=True)):
+        ids[row, place], mask[row, place] = PROMPT[row, :n], 1
+    logits = wrap(model)(ids, attention_mask=mask).logits
+    for row, (n, place) in enumerate(zip(lengths, places, strict=True)):
+        alone = model(PROMPT[row : row + 1, :n])[0]
+        torch.testing.assert_close(logits[row, place], alone, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("mask", [[1, 0, 1, 1], [0, 0, 0, 0], [0, 1, 0, 1]])
+def test_a_gap_is_refused(mask):
+    with pytest.raises(InputError, match="gap"):
+        wrap(math_model())(PROMPT[:1, :4], attention_mask=torch.tensor([mask]))
+
+
+def test_loss_is_the_mean_over_labels():
+    model = math_model(dtype=torch.float64)
+    labels = PROMPT.clone()
+    labels[:, :5] = -100
+    with torch.no_grad():
+        nll, count = model.loss(PROMPT, labels != -100)
+        loss = wrap(model)(PROMPT, labels=labels).loss
+    assert float(loss) == pytest.approx(float(nll / count), rel=1e-12)
+
+
+@pytest.mark.parametrize("arch", ["wango", "gau"])
+def test_their_generation_is_ours(arch, tmp_path):
+    model = math_model(arch, torch.float32)
+    again = AutoModelForCausalLM.from_pretrained(export(model, tmp_path))
+    theirs = again.generate(PROMPT, max_new_tokens=9, do_sample=False)[:, 20:]
+    ours = model.generate(PROMPT, 9, stop=dm_vocab.EOS)
+    ended = (ours == dm_vocab.EOS).cumsum(1) > 0
+    assert torch.equal(theirs[:, : ours.shape[1]][~ended], ours[~ended])
+
+
+@given(st.text(max_size=60))
+def test_gpt2_ids_are_ours(text):
+    assert GPT2(text)["input_ids"] == gpt2().encode(text).tolist()
+
+
+GPT2 = gpt2_tokenizer()
+
+
+@pytest.mark.parametrize("text", ["∀ ε > 0,\n\n  ∃ δ", "a \u00a0\u3000 b\r\n\t x'll", "\x85 \x1c"])
+def test_gpt2_text_comes_back(text):
+    assert GPT2.decode(GPT2(text)["input_ids"]) == text
+
+
+def test_math_rows_are_ours(tmp_path):
+    ids, _ = dm_vocab.encode("What is (-3)*2 + 1?", "-5")
+    export(math_model(), tmp_path)
+    for tokenizer in (math_tokenizer(), AutoTokenizer.from_pretrained(tmp_path)):
+        text = "<bos>What is (-3)*2 + 1?<sep>-5<eos>"
+        assert tokenizer(text)["input_ids"] == ids.tolist()
+        assert tokenizer.decode(ids.tolist()) == text
+        assert tokenizer.decode(ids.tolist(), skip_special_tokens=True) == "What is (-3)*2 + 1?-5"
+        assert tokenizer.pad_token_id == 0
+
+
+def test_a_strange_character_has_no_id():
+    with pytest.raises(Exception, match="Missing"):
+        math_tokenizer()("½")
+
+
+def test_no_tokenizer_for_a_toy_vocabulary():
+    with pytest.raises(InputError, match="11 tokens"):
+        tokenizer_for(11)
+
+
+def test_export_command(tmp_path, make_toy_math, capsys):
+    make_toy_math(tmp_path)
+    small = {"steps": 2, "batch": 4, "warmup": 1, "target_params": 30_000}
+    recipe = dataclasses.replace(RECIPES["sample-dm_math-wango"], **small)
+    folder = train(Run(recipe, 17, 101), Options(out=tmp_path))
+    target = tmp_path / "exported"
+    words = ["export", folder.name, str(target), "--out", str(tmp_path)]
+    assert main(words) == 0
+    again = AutoModelForCausalLM.from_pretrained(target)
+    assert torch.equal(again(PROMPT).logits, load_model(folder)(PROMPT))
+    assert main(words) == 2
+    assert "not empty" in capsys.readouterr().err
