@@ -42,8 +42,8 @@ def test_a_build_killed_at_random_times_gives_the_same_files(start, tmp_path, to
     rng = random.Random(1)
     log = tmp_path / "log"
     words = ["build", "toy", "--out", tmp_path / "out", "--workers", 2, "--set", "units=3"]
-    environment = {"TOY_SECONDS": "0.2", "TOY_LOG": str(log)}
-    times = [rng.uniform(0.3, 2.5) for _ in range(6)]
+    environment = {"TOY_SECONDS": "1.0", "TOY_LOG": str(log)}
+    times = [rng.uniform(0.3, 1.8) for _ in range(6)]
     killed = kill_and_resume(lambda *w: start(*w, **environment), words, times)
     assert killed >= 2
     folder = tmp_path / "out" / "toy-sample"
