@@ -89,6 +89,14 @@ class Browser:
         page.go(url)
         return page
 
+    def wait_for(self, session: str, method: str) -> None:
+        """Wait for the next event of a name in a tab."""
+        while True:
+            event = json.loads(self._socket.recv(timeout=60))
+            self._events.append(event)
+            if event.get("sessionId") == session and event.get("method") == method:
+                return
+
     def events(self, session: str) -> list[dict[str, Any]]:
         """Events of a tab so far."""
         return [event for event in self._events if event.get("sessionId") == session]
@@ -108,6 +116,16 @@ class Page:
         """Load an address and wait until it is complete."""
         self.call("Page.navigate", url=url)
         self.wait(url)
+
+    def reload(self) -> None:
+        """Load the page again; its old document answers questions until the load event."""
+        self.call("Page.reload")
+        self._browser.wait_for(self._session, "Page.loadEventFired")
+
+    def follow(self, selector: str) -> None:
+        """Click a link and wait for the page behind it, which may be this one again."""
+        self.run(f"document.querySelector({json.dumps(selector)}).click()")
+        self._browser.wait_for(self._session, "Page.loadEventFired")
 
     def wait(self, url: str) -> None:
         """Wait until the page at an address is complete."""

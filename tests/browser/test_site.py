@@ -85,10 +85,7 @@ def test_every_page_is_reached_by_its_link(open_page, site):
     hrefs = page.run("[...document.querySelectorAll('nav.pages a')].map(a => a.href)")
     assert len(hrefs) == len(PAGES)
     for href in hrefs:
-        page.run(
-            f"document.querySelector('nav.pages a[href=\"{href.rpartition('/')[2]}\"]').click()"
-        )
-        page.wait(href)
+        page.follow(f'nav.pages a[href="{href.rpartition("/")[2]}"]')
         assert page.run("document.querySelector('[aria-current=page]').href") == href
     assert page.problems() == []
 
@@ -166,6 +163,6 @@ def test_modules_can_be_filtered(open_page):
 def test_pages_read_without_scripts(open_page):
     page = open_page("dm_math-sample")
     page.call("Emulation.setScriptExecutionDisabled", value=True)
-    page.call("Page.reload")
+    page.reload()
     page.call("Emulation.setScriptExecutionDisabled", value=False)
     assert page.run("document.querySelectorAll('.rows details').length") > 4

@@ -5,7 +5,11 @@ open Lean Parser
 partial def theorems (stx : Syntax) (found : Array Nat) : Array Nat :=
   match stx with
   | .node _ kind args =>
-    if kind == ``Lean.Parser.Command.theorem then
+    -- What a quotation holds is not declared.
+    if kind == ``Lean.Parser.Term.quot || kind == ``Lean.Parser.Command.quot
+        || kind == ``Lean.Parser.Term.dynamicQuot then
+      found
+    else if kind == ``Lean.Parser.Command.theorem then
       match stx.getPos? with
       | some position => found.push position.byteIdx
       | none => found
