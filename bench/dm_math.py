@@ -60,7 +60,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--split", choices=("train", "validation"), default="train")
     parser.add_argument(
-        "--scaling", type=int, default=150, metavar="N", help="rows per combination; 0: leave out"
+        "--scaling", type=int, default=500, metavar="N", help="rows per combination; 0: leave out"
     )
     parser.add_argument("--no-write", dest="write", action="store_false")
     return parser.parse_args()

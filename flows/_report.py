@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import logging
 import re
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from prefect.artifacts import (
@@ -26,10 +25,7 @@ from prefect.artifacts import (
 
 from tangobench.flows._summary import lock_table
 from tangobench.pipeline.manifest import Lock
-from tangobench.pipeline.progress import Reporter, duration
-
-_UPDATE_SECONDS: Final = 2.0  # one API call each
-_LOG_SECONDS: Final = 10.0
+from tangobench.pipeline.progress import Reporter
 
 Logger = logging.Logger | logging.LoggerAdapter[Any]
 
@@ -47,52 +43,39 @@ def plain(line: str) -> str:
 class RunReporter(Reporter):
     """Progress of a build as logs and progress artifacts of the current flow run."""
 
+    _every = 5.0  # seconds; each is one call of the API and one log line
+
     def __init__(self, logger: Logger, dataset: str, profile: str) -> None:
-        super().__init__(quiet=True)
+        super().__init__()
+        self._live = False
+        self._bold = self._plain = self._cleared = ""
         self._logger = logger
         self._dataset = dataset
         self._profile = profile
         self._artifact: UUID | None = None
-        self._name = ""
-        self._total = self._so_far = 0.0
-        self._count = self._all = self._kept = 0
-        self._stage_began = self._updated = self._logged = 0.0
 
-    def say(self, line: str) -> None:
-        """A line of its own."""
-        self._logger.info(plain(line))
-
-    def start(self, stage: str, units: int, weight: float) -> None:
+    def start(
+        self, stage: str, units: int, weight: float, parts: Mapping[str, float] | None = None
+    ) -> None:
         """Open the stage's progress bar."""
-        self._name, self._all, self._total = stage, units, weight or 1.0
-        self._count = self._kept = 0
-        self._so_far = 0.0
-        self._stage_began = self._updated = self._logged = time.monotonic()
+        super().start(stage, units, weight, parts)
         key = artifact_key(self._dataset, self._profile, stage.removeprefix(f"{self._dataset}-"))
         self._artifact = self._try(
             lambda: create_progress_artifact(0.0, key=key, description=f"{stage}, {units:,} units")
         )
         self.say(f"{stage}: {units:,} units")
 
-    def advance(self, weight: float, *, reused: bool = False, label: str = "") -> None:
-        """Count one finished unit."""
-        self._count += 1
-        self._kept += reused
-        self._so_far += weight
-        now = time.monotonic()
-        if now - self._updated >= _UPDATE_SECONDS:
-            self._updated = now
-            self._update(min(100.0, 100.0 * self._so_far / self._total))
-        if now - self._logged >= _LOG_SECONDS:
-            self._logged = now
-            self.say(f"{self._name}: {self._count:,} of {self._all:,} units, last {label}")
-
     def finish(self) -> None:
         """Close the stage's progress bar."""
         self._update(100.0)
-        kept = f", {self._kept:,} kept from before" if self._kept else ""
-        seconds = duration(time.monotonic() - self._stage_began)
-        self.say(f"{self._name}: {self._count:,} units in {seconds}{kept}")
+        super().finish()
+
+    def _draw(self, line: str) -> None:
+        self._update(100.0 * self._share())
+        self.say(line)
+
+    def _write(self, text: str) -> None:
+        self._logger.info(plain(text.rstrip("\n")))
 
     def _update(self, percent: float) -> None:
         artifact = self._artifact

@@ -46,13 +46,15 @@ class Unit:
     """One independent piece of a stage.
 
     `inputs` is everything that decides the output, as JSON values; `args` is what the function
-    receives (`inputs` if None) and may add paths; `weight` is the relative cost, for progress.
+    receives (`inputs` if None) and may add paths. For progress: `weight` is the relative cost, and
+    units of one `part` (a module, say) have an ETA of their own beside that of the stage.
     """
 
     label: str
     inputs: Any
     args: Any = None
     weight: float = 1.0
+    part: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +121,18 @@ class Job:
             Task(stage, unit, digest([stage.name, stage.version, unit.inputs]), self.store)
             for unit in units
         ]
-        self.reporter.start(stage.name, len(units), sum(unit.weight for unit in units))
+        parts: dict[str, float] = {}
+        for unit in units:
+            if unit.part:
+                parts[unit.part] = parts.get(unit.part, 0.0) + unit.weight
+        self.reporter.start(stage.name, len(units), sum(unit.weight for unit in units), parts)
         records: list[Record] = []
         reused = 0
         results = self.runner.map(execute, tasks, [f"{stage.name}: {u.label}" for u in units])
         for unit, (record, was_there) in zip(units, results, strict=True):
             records.append(record)
             reused += was_there
-            self.reporter.advance(unit.weight, reused=was_there, label=unit.label)
+            self.reporter.advance(unit.weight, reused=was_there, label=unit.label, part=unit.part)
         self.reporter.finish()
         self.stages.append({"stage": stage.name, "units": len(units), "reused": reused})
         return records

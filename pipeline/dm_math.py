@@ -24,6 +24,7 @@ from tangobench.pipeline.build import Job, Record, Result, ShardFile, Unit
 from tangobench.pipeline.dm_draw import (
     MAX_ANSWER,
     MAX_QUESTION,
+    MODULES,
     NAMES,
     SPLITS,
     Split,
@@ -186,7 +187,8 @@ def _draw(spec: Spec, split: Split, units: list[list[Piece]], job: Job) -> list[
         inputs = {"generator": identity, "seed": spec.seed, "split": split, "pieces": named}
         first, last = named[0], named[-1]
         label = f"{split} {first[0]} {first[1]} – {last[0]} {last[2]}"
-        made.append(Unit(label, inputs, weight=seconds(split, pieces)))
+        module = MODULES[pieces[-1].combination // 3]
+        made.append(Unit(label, inputs, weight=seconds(split, pieces), part=module))
     return job.run(DRAW, made)
 
 

@@ -15,14 +15,16 @@ import resource
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from typing import Final, TextIO
 
 _REDRAW_SECONDS: Final = 0.1
-_LINE_SECONDS: Final = 10.0
 
 
 class Reporter:
     """Prints progress of one stage at a time."""
+
+    _every = 10.0  # seconds between lines that stay
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
@@ -35,6 +37,7 @@ class Reporter:
         self._stage = ""
         self._units = self._done = self._reused = 0
         self._weight = self._weight_done = self._weight_new = 0.0
+        self._parts: dict[str, float] = {}
         self._began = self._drawn = 0.0
 
     def say(self, line: str) -> None:
@@ -42,23 +45,30 @@ class Reporter:
         if not self._quiet:
             self._write(f"{self._cleared}{line}\n")
 
-    def start(self, stage: str, units: int, weight: float) -> None:
-        """Begin a stage of `units` units that weigh `weight` together."""
+    def start(
+        self, stage: str, units: int, weight: float, parts: Mapping[str, float] | None = None
+    ) -> None:
+        """Begin a stage of `units` units that weigh `weight` together, by named part if it has."""
+        self._parts = dict(parts or {})
         self._stage, self._units, self._weight = stage, units, weight or 1.0
         self._done = self._reused = 0
         self._weight_done = self._weight_new = 0.0
         self._began = self._drawn = time.monotonic()
 
-    def advance(self, weight: float, *, reused: bool = False, label: str = "") -> None:
+    def advance(
+        self, weight: float, *, reused: bool = False, label: str = "", part: str = ""
+    ) -> None:
         """Count one finished unit."""
+        if part:
+            self._parts[part] -= weight
         self._done += 1
         self._reused += reused
         self._weight_done += weight
         self._weight_new += 0.0 if reused else weight
         now = time.monotonic()
-        if now - self._drawn >= (_REDRAW_SECONDS if self._live else _LINE_SECONDS):
+        if now - self._drawn >= (_REDRAW_SECONDS if self._live else self._every):
             self._drawn = now
-            self._draw(self._status(now, label))
+            self._draw(self._status(now, label, part))
 
     def finish(self) -> None:
         """End the stage with one line that stays."""
@@ -67,15 +77,22 @@ class Reporter:
         name = f"{self._bold}{self._stage}{self._plain}"
         self.say(f"{name}: {self._done:,} units in {duration(seconds)}{kept} · {memory()}")
 
-    def _status(self, now: float, label: str) -> str:
+    def _share(self) -> float:
+        return min(1.0, self._weight_done / self._weight)
+
+    def _left(self, weight: float, seconds: float) -> str:
+        """Time that this much weight takes at the rate so far."""
+        return duration(weight * seconds / self._weight_new) if self._weight_new > 0 else "?"
+
+    def _status(self, now: float, label: str, part: str) -> str:
         seconds = now - self._began
-        share = min(1.0, self._weight_done / self._weight)
-        left = "?"
-        if self._weight_new > 0:
-            left = duration((self._weight - self._weight_done) * seconds / self._weight_new)
+        left = self._left(self._weight - self._weight_done, seconds)
+        if part:
+            rest = self._parts[part]
+            label = f"{part} {self._left(rest, seconds)} left" if rest > 1e-9 else f"{part} done"
         rate = self._done / seconds if seconds > 0 else 0.0
         return (
-            f"{self._bold}{self._stage}{self._plain} {share:4.0%} · {self._done:,}/{self._units:,}"
+            f"{self._bold}{self._stage}{self._plain} {self._share():4.0%} · {self._done:,}/{self._units:,}"
             f" units · {rate:.1f}/s · {left} left · {memory()}" + (f" · {label}" if label else "")
         )
 

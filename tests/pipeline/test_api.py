@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 
 import pytest
@@ -122,3 +123,21 @@ def test_progress_survives_a_reader_that_went_away():
         reporter.finish()
         reporter.say("nobody hears this")
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def test_progress_gives_time_left_of_the_stage_and_of_the_part(monkeypatch):
+    clock = iter(range(0, 1000, 20))
+    monkeypatch.setattr("tangobench.pipeline.progress.time.monotonic", lambda: float(next(clock)))
+    stream = io.StringIO()
+    reporter = Reporter(stream=stream)
+    reporter.start("draw", 4, 8.0, {"gcd": 4.0, "lcm": 4.0})
+    reporter.advance(2.0, label="gcd/easy 0 - 9", part="gcd")
+    reporter.advance(2.0, part="gcd")
+    reporter.advance(2.0, part="lcm")
+    lines = stream.getvalue().splitlines()
+    assert [line.split(" · ")[3] for line in lines] == ["1 m 00 s left", "40 s left", "20 s left"]
+    assert [line.split(" · ")[-1] for line in lines] == [
+        "gcd 20 s left",
+        "gcd done",
+        "lcm 20 s left",
+    ]
