@@ -93,7 +93,8 @@ class Reporter:
         rate = self._done / seconds if seconds > 0 else 0.0
         return (
             f"{self._bold}{self._stage}{self._plain} {self._share():4.0%}"
-            f" · {self._done:,}/{self._units:,} units · {rate:.1f}/s · {left} left · {memory()}" + (f" · {label}" if label else "")
+            f" · {self._done:,}/{self._units:,} units · {rate:.1f}/s · {left} left · {memory()}"
+            + (f" · {label}" if label else "")
         )
 
     def _draw(self, line: str) -> None:
