@@ -33,7 +33,7 @@ class TangoKernel:
         self, features: Sequence[Tensor], gate_NTG: Tensor, null_bias: Tensor, mean_NTG: Tensor
     ) -> Tensor:
         """Write the average into `mean_NTG`; give the logarithm of each row's total mass."""
-        q_NTK, k_NTK = features
+        q_NTK, k_NTK = features[:2]
         length = q_NTK.shape[1]
         log_total_NT = q_NTK.new_empty(q_NTK.shape[:2])
         null_T = null_logits(null_bias, 0, length)
@@ -42,6 +42,7 @@ class TangoKernel:
             stop = min(start + strip, length)
             mass_NQJ = torch.bmm(q_NTK[:, start:stop], k_NTK[:, :stop].mT).exp_()
             mass_NQJ[:, :, start:].tril_()
+            self.weigh_older(features, mass_NQJ, start, None)
             log_total = torch.logaddexp(mass_NQJ.sum(-1).log_(), null_T[start:stop])
             log_total_NT[:, start:stop] = log_total
             weight = mass_NQJ.mul_(torch.exp(-log_total)[..., None]).to(gate_NTG.dtype)
@@ -58,9 +59,10 @@ class TangoKernel:
         dgate_NTG: Tensor,
     ) -> tuple[list[Tensor], Tensor]:
         """Write the gate's gradient into `dgate_NTG`; give those of features and null bias."""
-        q_NTK, k_NTK = features
+        q_NTK, k_NTK = features[:2]
         length = q_NTK.shape[1]
         dq_NTK, dk_NTK = torch.empty_like(q_NTK), torch.empty_like(k_NTK)
+        grads = [dq_NTK, dk_NTK, *(torch.zeros_like(f) for f in features[2:])]
         mean_dot_NT = torch.empty_like(log_total_NT)
         # From the last strip to the first: the last one meets all keys, so it writes the sums
         # (beta = 0) that the others add to.
@@ -71,16 +73,39 @@ class TangoKernel:
             weight = torch.bmm(q_NTK[:, rows], k_NTK[:, cols].mT)
             weight.sub_(log_total_NT[:, rows, None]).exp_()
             weight[:, :, start:].tril_()
+            self.weigh_older(features, weight, start, log_total_NT)
             dmean = dmean_NTG[:, rows]
             dgate_NTG[:, cols].baddbmm_(weight.to(gate_NTG.dtype).mT, dmean, beta=beta)
-            dlogit = torch.bmm(dmean, gate_NTG[:, cols].mT).to(weight.dtype)
+            dweight = torch.bmm(dmean, gate_NTG[:, cols].mT).to(weight.dtype)
             # Σ_j weight · dweight = mean · dmean: a strip holds whole rows.
-            mean_dot = torch.linalg.vecdot(weight, dlogit)
+            mean_dot = torch.linalg.vecdot(weight, dweight)
             mean_dot_NT[:, rows] = mean_dot
-            dlogit.sub_(mean_dot[..., None]).mul_(weight)
+            dweight.sub_(mean_dot[..., None])
+            dlogit = self.logit_gradients(features, weight, dweight, start, log_total_NT, grads)
             torch.bmm(dlogit, k_NTK[:, cols], out=dq_NTK[:, rows])
             dk_NTK[:, cols].baddbmm_(dlogit.mT, q_NTK[:, rows], beta=beta)
-        return [dq_NTK, dk_NTK], null_gradient(null_bias, log_total_NT, mean_dot_NT)
+        return grads, null_gradient(null_bias, log_total_NT, mean_dot_NT)
+
+    def weigh_older(
+        self,
+        features: Sequence[Tensor],
+        weight_NQJ: Tensor,
+        start: int,
+        log_total_NT: Tensor | None,
+    ) -> None:
+        """WANGO's change of the weights; TANGO has one kind of weight."""
+
+    def logit_gradients(
+        self,
+        features: Sequence[Tensor],
+        weight_NQJ: Tensor,
+        dweight_NQJ: Tensor,
+        start: int,
+        log_total_NT: Tensor,
+        grads: Sequence[Tensor],
+    ) -> Tensor:
+        """The gradient of the logits, in place of `dweight_NQJ`."""
+        return dweight_NQJ.mul_(weight_NQJ)
 
     def _strip(self, length: int) -> int:
         """An eighth of a short sequence, so that the skipped half is not lost to the diagonal."""

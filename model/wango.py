@@ -36,7 +36,7 @@ class WangoBlock(TangoBlock):
 
     @property
     def kernel(self) -> HeadKernel:
-        """The blockwise scan."""
+        """The blockwise scan; strips where the sequence is short."""
         return WangoKernel(self.config.window)
 
     def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:

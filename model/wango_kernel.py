@@ -23,6 +23,7 @@ from torch import Tensor
 
 from tangobench.model.layers import wide
 from tangobench.model.tango_kernel import null_gradient, null_logits
+from tangobench.model.wango_short import SHORT, ShortWangoKernel
 
 BLOCK: Final = 64  # the paper's scan block
 GROUP: Final = 16  # blocks in flight: enough for batched products, few enough for the cache
@@ -55,6 +56,11 @@ class WangoKernel:
 
     window: int
     group: int = GROUP
+    short: int = SHORT  # positions up to which strips are less work than the scan
+
+    @property
+    def _strips(self) -> ShortWangoKernel:
+        return ShortWangoKernel(window=self.window)
 
     @property
     def reach(self) -> int:
@@ -65,6 +71,8 @@ class WangoKernel:
         self, features: Sequence[Tensor], gate_NTG: Tensor, null_bias: Tensor, mean_NTG: Tensor
     ) -> Tensor:
         """Write the average into `mean_NTG`; give the logarithm of each row's total mass."""
+        if gate_NTG.shape[1] <= self.short:
+            return self._strips.forward(features, gate_NTG, null_bias, mean_NTG)
         log_total_NT = features[0].new_empty(gate_NTG.shape[:2])
         state = _empty_state(features[3], gate_NTG)
         for start in self._starts(gate_NTG):
@@ -92,6 +100,10 @@ class WangoKernel:
         dgate_NTG: Tensor,
     ) -> tuple[list[Tensor], Tensor]:
         """Write the gate's gradient into `dgate_NTG`; give those of features and null bias."""
+        if gate_NTG.shape[1] <= self.short:
+            return self._strips.backward(
+                features, gate_NTG, null_bias, log_total_NT, dmean_NTG, dgate_NTG
+            )
         grads = [*(torch.zeros_like(f) for f in features), dgate_NTG.zero_()]
         mean_dot_NT = torch.empty_like(log_total_NT)
         dstate = _empty_state(features[3], gate_NTG)

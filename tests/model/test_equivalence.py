@@ -4,8 +4,9 @@ import pytest
 import torch
 from awake_models import awake, random_tokens, reference_gradients
 
-from tangobench.model import crossgate, dense, naive, tango, transformer
+from tangobench.model import crossgate, dense, naive, tango, transformer, wango
 from tangobench.model.config import ARCHS
+from tangobench.model.wango_kernel import WangoKernel
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 255, 257, 1000)
 
@@ -44,6 +45,24 @@ def test_recomputing_paths(arch, length, monkeypatch):
 
 @pytest.mark.parametrize("window", (1, 5, 64, 100, 400))
 def test_any_window(window):
+    compare(awake("wango", window=window), random_tokens(2, 300))
+
+
+@pytest.mark.parametrize("window", (1, 5, 64, 200))
+@pytest.mark.parametrize("length", (2, 65, 130))
+def test_scan_of_short_sequences(length, window, monkeypatch):
+    """By default short sequences never meet the scan."""
+    monkeypatch.setattr(
+        wango.WangoBlock, "kernel", property(lambda b: WangoKernel(b.config.window, short=0))
+    )
+    compare(awake("wango", window=window), random_tokens(2, length))
+
+
+@pytest.mark.parametrize("window", (1, 5, 64, 100))
+def test_strips_of_long_sequences(window, monkeypatch):
+    monkeypatch.setattr(
+        wango.WangoBlock, "kernel", property(lambda b: WangoKernel(b.config.window, short=400))
+    )
     compare(awake("wango", window=window), random_tokens(2, 300))
 
 

@@ -186,11 +186,14 @@ def test_gradcheck_of_the_kernels():
         (q, k, gate, bias),
         **fast,
     )
-    assert torch.autograd.gradcheck(
-        lambda *f: crossgate.average(WangoKernel(5, group=1), f[:4], *f[4:]),
-        (q, k, phi_q, phi_k, gate, bias),
-        **fast,
-    )
+    for short in (0, 256):
+        assert torch.autograd.gradcheck(
+            lambda *f, short=short: crossgate.average(
+                WangoKernel(5, group=1, short=short), f[:4], *f[4:]
+            ),
+            (q, k, phi_q, phi_k, gate, bias),
+            **fast,
+        )
     assert torch.autograd.gradcheck(
         lambda *a: squared_relu_mix(*a, scale=9), (q[0], k[0], gate, draw(2 * 80 - 1)), **fast
     )
