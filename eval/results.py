@@ -1,7 +1,7 @@
 """Results: one JSON object per scored run, with all that is needed to believe it or redo it.
 
 - A result carries the recipe, the seeds, the lock's root, the checkpoint's hash, code and versions,
-  and a checksum of itself: an edited number is noticed.
+  and a checksum of itself: an edited number is noticed, and so is a byte that changes no value.
 - Only a finished run has a result: the final checkpoint, no selection.
 - Timings are kept apart under `training`; everything else is the same whenever it is made again.
 
@@ -24,11 +24,9 @@ from tangobench.model.language import LanguageModel
 from tangobench.model.loader import Stream, configs_of
 from tangobench.model.metrics import read_metrics
 from tangobench.model.provenance import provenance
-from tangobench.model.recipes import Recipe, Run
+from tangobench.model.recipes import Run
 from tangobench.model.train import dataset_of
 from tangobench.pipeline.files import write_atomic
-from tangobench.pipeline.hashing import digest
-from tangobench.pipeline.manifest import pretty_json
 from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.tokens import VOCABULARY_SIZE, gpt2
 
@@ -103,7 +101,7 @@ def final_checkpoint(folder: Path) -> tuple[Path, checkpoint.Checkpoint, Run]:
             f"{folder} has no checkpoint", kind="run-missing", fix="name a folder in OUT/runs"
         )
     found = checkpoint.load(path)
-    run = Run(Recipe(**found.meta["recipe"]), *found.meta["seeds"])
+    run = checkpoint.run_of(found, path)
     if found.step != run.recipe.steps:
         raise UsageError(
             f"{folder} is at step {found.step} of {run.recipe.steps}",
@@ -192,17 +190,18 @@ def curve(rows: list[dict[str, Any]], points: int = _CURVE_POINTS) -> dict[str, 
 
 def write_result(path: Path, body: dict[str, Any]) -> Path:
     """Write an object with its checksum."""
-    write_atomic(path, (pretty_json({**body, "checksum": digest(body)}) + "\n").encode())
+    write_atomic(path, checkpoint.to_bytes(body))
     return path
 
 
 def read_result(path: Path, form: str = FORMAT) -> dict[str, Any]:
     """A result whose checksum holds."""
     try:
-        data = json.loads(path.read_bytes())
-        checksum = data.pop("checksum")
-        whole = data.get("format") == form and digest(data) == checksum
-    except (ValueError, KeyError, AttributeError, TypeError):
+        raw = path.read_bytes()
+        data = json.loads(raw)
+        del data["checksum"]
+        whole = data.get("format") == form and checkpoint.to_bytes(data) == raw
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         whole = False
     if not whole:
         raise CorruptionError(
@@ -222,14 +221,25 @@ def read_results(folders: list[Path]) -> list[dict[str, Any]]:
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
             if not _is_another_kind(path):
                 result = read_result(path)
+                _require_name(path, result["run"])
                 found.setdefault(result["run"], result)
     return [found[name] for name in sorted(found)]
+
+
+def _require_name(path: Path, run: str) -> None:
+    if path.stem != run:
+        raise CorruptionError(
+            f"result {path} is that of run {run}: renamed or swapped",
+            kind="result-renamed",
+            fix=f"name it {run}.json, or score the run again",
+            path=str(path),
+        )
 
 
 def _is_another_kind(path: Path) -> bool:
     """Whether a file says that it is one of our other objects, such as a replication."""
     try:
         form = json.loads(path.read_bytes())["format"]
-    except (ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False  # damaged: `read_result` will say so
     return str(form).startswith("tangobench-") and form != FORMAT

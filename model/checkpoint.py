@@ -3,8 +3,8 @@
 - Two files: tensors (safetensors: weights, both moments, generator states) and a JSON object with
   the run, the step, the loader's state and the tensors' sha256. The JSON appears last, atomically:
   without it the tensors are no checkpoint.
-- Nothing is unpickled. Every byte is checked before it is used; a checkpoint of another run,
-  dataset or shape is refused, and the message quotes both sides.
+- Nothing is unpickled. Every byte is checked before it is used, and no name in the JSON leads out
+  of the folder; a checkpoint of another run, dataset or shape is refused, quoting both sides.
 - The two newest are kept: should the last one be damaged, the one before is still there.
 
 Usage: `save(folder, Checkpoint(...)); checkpoint = load(latest(folder))`.
@@ -13,6 +13,7 @@ Usage: `save(folder, Checkpoint(...)); checkpoint = load(latest(folder))`.
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,7 @@ import safetensors.torch
 import torch
 
 from tangobench.errors import CorruptionError, MismatchError
-from tangobench.model.recipes import Run
+from tangobench.model.recipes import Recipe, Run
 from tangobench.pipeline.files import PARTIAL, write_atomic
 from tangobench.pipeline.hashing import digest, sha256_bytes
 from tangobench.pipeline.manifest import pretty_json
@@ -41,6 +42,7 @@ _KEYS: Final = {
     "provenance": dict,
     "checksum": str,
 }
+_TENSOR_KEYS: Final = {"file": str, "bytes": int, "sha256": str}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,9 +93,14 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
         },
     }
     path = folder / f"{stem}.json"
-    write_atomic(path, (pretty_json({**body, "checksum": digest(body)}) + "\n").encode())
+    write_atomic(path, to_bytes(body))
     _prune(folder)
     return path
+
+
+def to_bytes(body: dict[str, Any]) -> bytes:
+    """The one spelling of a JSON object with its checksum."""
+    return (pretty_json({**body, "checksum": digest(body)}) + "\n").encode()
 
 
 def _prune(folder: Path) -> None:
@@ -122,6 +129,8 @@ def load(path: Path) -> Checkpoint:
         data = tensors.read_bytes()
     except FileNotFoundError:
         raise _corrupt(path, f"{tensors.name} is missing") from None
+    except OSError as error:
+        raise _corrupt(path, f"{tensors.name}: {os.strerror(error.errno or 0)}") from None
     if len(data) != meta["tensors"]["bytes"]:
         expected = meta["tensors"]["bytes"]
         raise _corrupt(path, f"{tensors.name} has {len(data):,} bytes, expected {expected:,}")
@@ -137,21 +146,39 @@ def load(path: Path) -> Checkpoint:
 
 def _read_meta(path: Path) -> dict[str, Any]:
     try:
-        meta = json.loads(path.read_bytes())
+        raw = path.read_bytes()
+        meta = json.loads(raw)
+        if wrong := _wrong_field(meta, path.stem):
+            raise _corrupt(path, wrong)
+        body = {key: value for key, value in meta.items() if key != "checksum"}
+        if digest(body) != meta["checksum"]:
+            raise _corrupt(path, f"checksum {meta['checksum']}, its content has {digest(body)}")
+        if to_bytes(body) != raw:
+            raise _corrupt(path, "its values are right but not its bytes")
+    except OSError as error:
+        raise _corrupt(path, os.strerror(error.errno or 0)) from None
     except ValueError:
-        raise _corrupt(path, "it is not JSON") from None
+        raise _corrupt(path, "it is not JSON, or holds values that JSON does not have") from None
+    except RecursionError:
+        raise _corrupt(path, "it is nested too deeply") from None
+    return body | {"checksum": meta["checksum"]}
+
+
+def _wrong_field(meta: Any, stem: str) -> str | None:
+    """What is wrong with the shape of the JSON object of a checkpoint called `stem`."""
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        raise _corrupt(path, f"it is no {FORMAT} object")
-    for name, kind in _KEYS.items():
-        if not isinstance(meta.get(name), kind):
-            raise _corrupt(path, f"field {name!r} is missing or of another type")
-    try:
-        found = digest({key: value for key, value in meta.items() if key != "checksum"})
-    except ValueError:
-        raise _corrupt(path, "it holds values that JSON does not have") from None
-    if found != meta["checksum"]:
-        raise _corrupt(path, f"checksum {meta['checksum']}, but its content has {found}")
-    return meta
+        return f"it is no {FORMAT} object"
+    for fields, part in ((_KEYS, meta), (_TENSOR_KEYS, meta.get("tensors"))):
+        for name, kind in fields.items():
+            value = part.get(name) if isinstance(part, dict) else None
+            if not isinstance(value, kind) or isinstance(value, bool):
+                return f"field {name!r} is missing or of another type"
+    if stem != f"step-{meta['step']:08d}" or meta["tensors"]["file"] != f"{stem}.safetensors":
+        return f"it is the checkpoint of step {meta['step']} ({meta['tensors']['file']})"
+    loader = meta["loader"]
+    if loader.get("step") != meta["step"] or not isinstance(loader.get("root"), str):
+        return "its loader is at another step, or on no dataset"
+    return None
 
 
 def _corrupt(path: Path, why: str) -> CorruptionError:
@@ -184,6 +211,27 @@ def require_run(checkpoint: Checkpoint, run: Run, path: Path) -> None:
         found=found,
         expected=run.sha256,
     )
+
+
+def run_of(checkpoint: Checkpoint, path: Path) -> Run:
+    """The run that a checkpoint says it belongs to."""
+    try:
+        recipe, seeds = Recipe(**checkpoint.meta["recipe"]), checkpoint.meta["seeds"]
+        run = Run(recipe, *seeds)
+        fits = all(type(seed) is int for seed in seeds) and run.sha256
+    except (TypeError, ValueError, AttributeError):
+        raise _corrupt(path, "its recipe or its seeds are none") from None
+    if not fits or run.sha256 != checkpoint.meta["run_sha256"]:
+        raise _corrupt(path, "its recipe and seeds are not those of its run")
+    return run
+
+
+def generator_state(checkpoint: Checkpoint, path: Path) -> torch.Tensor:
+    """The state of torch's generator."""
+    found, like = checkpoint.tensors.get("generator.cpu"), torch.get_rng_state()
+    if found is None or found.dtype != like.dtype or found.shape != like.shape:
+        raise _corrupt(path, "it has no state of the generator")
+    return found
 
 
 def restore_weights(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) -> None:

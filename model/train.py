@@ -212,7 +212,7 @@ class Trainer:
         self.loader.restore(found.meta["loader"])
         checkpoint.restore_weights(self.model, found, path)
         load_optimizer(self.model, self.optimizer, found.group("optimizer"), found.step)
-        torch.set_rng_state(found.tensors["generator.cpu"])
+        torch.set_rng_state(checkpoint.generator_state(found, path))
         self.reporter.say(f"{self.run.name}: going on from step {found.step}")
 
     def _save(self) -> None:

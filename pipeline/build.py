@@ -11,11 +11,13 @@ Usage: `records = job.run(Stage("tokens", 1, encode_file), [Unit("a.parquet", {.
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tangobench.errors import ResourceError, TangobenchError
+from tangobench.pipeline.files import FULL
 from tangobench.pipeline.hashing import digest
 from tangobench.pipeline.pool import Runner, SerialRunner
 from tangobench.pipeline.progress import Reporter
@@ -26,10 +28,14 @@ __all__ = ["Job", "Output", "Record", "Result", "ShardFile", "SideFile", "Stage"
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a unit's function returns: one whole object and its small record."""
+    """What a unit's function returns: one whole object and its small record.
+
+    `sha256` is the object's, where the function has computed it already.
+    """
 
     data: Any
     result: dict[str, Any] = field(default_factory=dict)
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,8 @@ def execute(task: Task) -> tuple[Record, bool]:
     unit = task.unit
     try:
         output = task.stage.run(unit.inputs if unit.args is None else unit.args, task.store)
-        return task.store.put(task.key, output.data, output.result), False
+        record = task.store.put(task.key, output.data, output.result, output.sha256)
+        return record, False
     except TangobenchError as error:
         error.details.setdefault("unit", unit.label)
         raise
@@ -86,8 +93,26 @@ def execute(task: Task) -> tuple[Record, bool]:
             fix="run again with fewer --workers; finished units are kept",
             unit=unit.label,
         ) from None
+    except OSError as error:
+        raise _system_error(error, task) from None
     except Exception as error:
         raise _portable(error, f"in stage {task.stage.name}, unit {unit.label}") from None
+
+
+def _system_error(error: OSError, task: Task) -> Exception:
+    """A full temporary disk, a limit, a broken device: no bug of ours."""
+    where = f"in stage {task.stage.name}, unit {task.unit.label}"
+    if error.errno is None:
+        return _portable(error, where)
+    full = error.errno in FULL
+    return ResourceError(
+        f"{os.strerror(error.errno)}: {error.filename or 'no file named'}, {where}",
+        kind="disk-full" if full else "system-error",
+        fix="free space there or set TMPDIR to a larger disk; the same command resumes"
+        if full
+        else "check that file, its disk and the system's limits; the same command resumes",
+        unit=task.unit.label,
+    )
 
 
 def _portable(error: Exception, where: str) -> Exception:

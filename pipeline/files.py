@@ -24,7 +24,7 @@ from typing import Any, Final
 from tangobench.errors import BusyError, ResourceError, UsageError
 
 PARTIAL: Final = ".partial-"
-_FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED: Final = {
     errno.EROFS,
     errno.EACCES,
@@ -93,7 +93,7 @@ def explain_os_errors(path: Path, needed: int) -> Iterator[None]:
         yield
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise ResourceError(
                 f"cannot write {needed:,} bytes to {path}: {reason} ({_room(path)})",
                 kind="disk-full",

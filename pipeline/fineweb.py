@@ -55,6 +55,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         seed=spec.seed,
         shard_rows=spec.shard_rows,
     )
+    inputs.require_unchanged()
     _require_rows(spec, streams)
     leakage["checked_against"] = _dumps(decisions)
     counts, drops = _counts(keys, decisions, streams)

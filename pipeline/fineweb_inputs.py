@@ -1,7 +1,9 @@
 """The input of a FineWeb-Edu build, cut into units: ranges of row groups, or of the sample.
 
 - Files are known by their bytes and taken in the order of their sha256; the same bytes twice are
-  one file. They are hashed on every run, so a changed file is never taken for the old one.
+  one file. Local files are hashed on every run, so a changed file is never taken for the old one,
+  and one that changes during the build ends it. A sha256 that a hub's index claims is checked once
+  per unit store against the whole file.
 - What decides a unit (sha256, row groups, rules) and what it takes to read it (URL) are apart.
 
 Usage: `inputs = find_inputs(spec, "data/*.parquet", job)`.
@@ -10,15 +12,26 @@ Usage: `inputs = find_inputs(spec, "data/*.parquet", job)`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from tangobench.errors import InputError
 from tangobench.pipeline import fineweb_sample
-from tangobench.pipeline.build import Job, Unit
+from tangobench.pipeline.build import Job, Output, Stage, Unit
 from tangobench.pipeline.fineweb_dedup import partitions_for
-from tangobench.pipeline.fineweb_read import FileInfo, inspect
+from tangobench.pipeline.fineweb_read import FileInfo, hash_file, inspect
 from tangobench.pipeline.fineweb_spec import Spec
-from tangobench.pipeline.hub import HubFolders, Listing, hub_name, list_files, list_hub
+from tangobench.pipeline.hub import (
+    HubFolders,
+    Listing,
+    SourceFile,
+    hub_name,
+    list_files,
+    list_hub,
+)
+from tangobench.pipeline.store import Store
+
+Stamp = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +42,18 @@ class Inputs:
     rows: int
     source: dict[str, Any]
     origin: dict[str, Any] = field(default_factory=dict)
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+
+    def require_unchanged(self) -> None:
+        """Refuse files that were written to since they were hashed."""
+        for path, before in self.stamps.items():
+            if _stamp(path) != before:
+                raise InputError(
+                    f"{path} changed while it was being read",
+                    kind="source-changed",
+                    fix="wait until nobody writes to it, then run the same command again",
+                    path=path,
+                )
 
 
 def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
@@ -37,7 +62,9 @@ def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
         return _sample_inputs(spec)
     listing = list_source(spec, source)
     labels = [file.name for file in listing.files]
+    stamps = {file.url: _stamp(file.url) for file in listing.files if "://" not in file.url}
     infos = list(job.runner.map(inspect, listing.files, labels))
+    job.run(CHECK, [_check_unit(file) for file in listing.files if file.sha256])
     unique = {info.sha256: info for info in infos}
     files = [unique[sha256] for sha256 in sorted(unique)]
     rows = sum(file.rows for file in files)
@@ -51,7 +78,42 @@ def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
     units = [unit for file in files for unit in _file_units(spec, file, parts)]
     identity = [{"sha256": f.sha256, "size": f.size, "rows": f.rows} for f in files]
     origin = {**listing.origin, "files": {f.name: f.sha256 for f in infos}}
-    return Inputs(units, rows, {"files": identity}, origin)
+    return Inputs(units, rows, {"files": identity}, origin, stamps)
+
+
+def _stamp(path: str) -> Stamp:
+    """What changes when a file is written to or replaced; None where this machine has no such."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _check_unit(file: SourceFile) -> Unit:
+    inputs = {"sha256": file.sha256, "size": file.size}
+    args = {**inputs, "name": file.name, "url": file.url}
+    return Unit(file.name, inputs, args, float(file.size or 1))
+
+
+def check_claim(args: dict[str, Any], store: Store) -> Output:
+    """Refuse a file whose bytes are not those that the hub's index promises."""
+    del store
+    found, size = hash_file(SourceFile(args["name"], args["url"]))
+    if (found, size) != (args["sha256"], args["size"]):
+        raise InputError(
+            f"{args['name']} has {size:,} bytes with sha256 {found}, the hub's index says "
+            f"{args['size']:,} bytes with sha256 {args['sha256']}",
+            kind="source-changed",
+            fix="the hub or a proxy serves another file: get it elsewhere and use --source",
+            file=args["name"],
+            found=found,
+            expected=args["sha256"],
+        )
+    return Output(b"", {"bytes": size})
+
+
+CHECK: Final = Stage("fineweb-check", 1, check_claim)
 
 
 def list_source(spec: Spec, source: str | None) -> Listing:

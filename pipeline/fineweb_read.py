@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tangobench.errors import InputError
+from tangobench.errors import InputError, TangobenchError
 from tangobench.pipeline.hub import SourceFile, open_input
 
 _DUMP: Final = re.compile(r"CC-MAIN-(\d{4})-(\d{2})")
@@ -67,7 +67,7 @@ def dump_name(order: int) -> str:
 
 
 def inspect(file: SourceFile) -> FileInfo:
-    """Hash a file, unless the hub already did, and check that its footer can be used."""
+    """Hash a file, unless its hub claims a hash, and check that its footer can be used."""
     with _opened(file) as handle:
         sha256, size = file.sha256, file.size or 0
         if sha256 is None:
@@ -78,6 +78,12 @@ def inspect(file: SourceFile) -> FileInfo:
     groups = tuple(_row_group(metadata, n) for n in range(metadata.num_row_groups))
     has_date = "date" in schema.names
     return FileInfo(file.name, file.url, size, sha256, metadata.num_rows, has_date, groups)
+
+
+def hash_file(file: SourceFile) -> tuple[str, int]:
+    """sha256 and size of a file's bytes, read from one end to the other."""
+    with _opened(file) as handle:
+        return _hash(handle)
 
 
 def count_rows(file: SourceFile) -> int:
@@ -91,9 +97,13 @@ def _opened(file: SourceFile) -> Iterator[Any]:
     try:
         with open_input(file.url) as handle:
             yield handle
-    except OSError as error:
+    except TangobenchError:
+        raise
+    except Exception as error:
+        if not isinstance(error, OSError) and "://" not in file.url:
+            raise  # clients of hubs and object stores have errors of their own, files have not
         raise InputError(
-            f"{file.name} cannot be read: {error}",
+            f"{file.name} cannot be read: {type(error).__name__}: {_short(error)}",
             kind="source-unreadable",
             fix="check permissions and the connection, then run the same command again",
             file=file.name,
@@ -176,7 +186,7 @@ def read(
 ) -> Iterator[pa.Table]:
     """Rows of some row groups, every column a string, null where a text was not asked for."""
     columns = ["id", "dump", *(("url", "text") if texts else ()), *(("date",) if has_date else ())]
-    with open_input(url) as handle:
+    with _opened(SourceFile(name, url)) as handle:
         try:
             # Ranges are fetched together from afar; here that would only hold them all in memory.
             file = pq.ParquetFile(handle, page_checksum_verification=True, pre_buffer="://" in url)

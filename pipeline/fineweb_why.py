@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from tangobench.errors import InputError
 from tangobench.pipeline.manifest import Lock
-from tangobench.pipeline.reading import map_checked, open_dataset
+from tangobench.pipeline.reading import SideTable, open_dataset
 
 _REASONS: Final = {
     "unique": "no other document has its URL or its text",
@@ -42,7 +40,7 @@ def explain(folder: Path, lock: Lock, ident: str) -> list[str]:
     for entry in lock.data["side_files"]:
         if entry["kind"] != "decisions":
             continue
-        table = pq.read_table(pa.BufferReader(map_checked(folder, entry, "decisions")))
+        table = SideTable(folder, entry).table()
         hits = np.flatnonzero(pc.equal(table["id"], ident).to_numpy(zero_copy_only=False))
         for at in hits.tolist():
             decision = table.slice(at, 1).to_pylist()[0]

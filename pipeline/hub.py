@@ -2,8 +2,9 @@
 
 - A file is known by its bytes: names and places never reach a root, and files are taken in the
   order of their sha256, so a hub, a mirror and a download folder give the same dataset.
-- The hub is pinned to a revision and reached through `HF_ENDPOINT`; its sha256 come from the hub's
-  own index (Git LFS), so nothing is downloaded to be hashed.
+- The hub is pinned to a revision and reached through `HF_ENDPOINT`; a hub that answers with
+  another revision is refused. The sha256 in its index (Git LFS) are claims until somebody hashed
+  the bytes.
 - Without a network the hub's local cache is used; else the error names what is missing and the
   command that gets it.
 
@@ -23,6 +24,7 @@ from typing import Any, Final
 from tangobench.errors import InputError
 
 _MAGIC: Final = re.compile(r"[*?\[]")
+_FULL_ID: Final = re.compile("[0-9a-f]{40}")
 _HUB_NAME: Final = re.compile(
     r"(?:hub:|hf://datasets/)?(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?"
 )
@@ -137,6 +139,15 @@ def list_hub(wanted: HubFolders) -> Listing:
         ]
     except Exception as error:  # the client raises its own, httpx's and OSError
         return _from_cache(wanted, error)
+    if _FULL_ID.fullmatch(wanted.revision) and commit != wanted.revision:
+        raise InputError(
+            f"the hub at {endpoint()} gives {wanted.repository} at {commit}, asked for revision "
+            f"{wanted.revision}",
+            kind="hub-moved",
+            fix="use a hub or mirror that has this revision, or build from files with --source",
+            found=commit,
+            expected=wanted.revision,
+        )
     missing = [f for f, _ in wanted.folders if not any(s.name.startswith(f) for s in files)]
     if missing:
         raise _hub_error(wanted, f"it has no Parquet files under {', '.join(missing)}")

@@ -29,6 +29,7 @@ from tangobench.pipeline.lean_spec import SPLITS, Spec, Split, split_of
 from tangobench.pipeline.lean_table import TABLE
 from tangobench.pipeline.lean_tokens import TOKENS
 from tangobench.pipeline.manifest import Lock
+from tangobench.pipeline.reading import SideTable, broken
 from tangobench.pipeline.shards import shard_name
 from tangobench.pipeline.tokens import Gpt2, gpt2
 
@@ -231,9 +232,11 @@ def _text(tokens: NDArray) -> str:
 def why(folder: Path, lock: Lock, ident: str) -> list[str]:
     """What became of a declaration (`NAME` or `PATH:NAME`) or of all those in a file."""
     import pyarrow.compute as pc
-    import pyarrow.parquet as pq
 
-    table = pq.read_table(folder / TABLE_FILE)
+    tables = [e for e in lock.data["side_files"] if e["path"] == TABLE_FILE]
+    if not tables:
+        raise broken(folder / TABLE_FILE, "missing", "the lock does not know it", "declarations")
+    table = SideTable(folder, tables[0]).table()
     path, _, name = ident.rpartition(":")
     chosen = pc.equal(table["declaration"], name)
     if path:

@@ -4,32 +4,35 @@
 - A URL is fetched shallow at exactly that commit, trees first and then only the wanted blobs, in
   batches, into a cache: a broken download goes on where it stopped.
 - A bundle is unpacked into the cache once. A local repository is read where it is.
+- One process at a time writes to a cached repository; what a killed one left locked is freed.
 
 Usage: `git_dir = open_repository("https://github.com/…/mathlib4", commit, root="Mathlib/")`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tangobench.errors import InputError, UsageError
-from tangobench.pipeline.lean_git import entries, environment, git_output, refusal, run_git
+from tangobench.errors import InputError, ResourceError, UsageError
+from tangobench.pipeline.files import exclusive, explain_os_errors
+from tangobench.pipeline.lean_git import entries, git_output, refusal, run_git
 
 _FULL_ID: Final = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://|[^/]+@[^/]+:")
 _BUNDLE: Final = b"# v"  # "# v2 git bundle"
+_WAIT_SECONDS: Final = 3600.0  # for another build that fetches the same repository
 _BATCH: Final = 1000  # blobs per request: a Mathlib file is 16 kB, so about 16 MB
 
 
 def cache_folder() -> Path:
     """Where fetched repositories are kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - never raises
     return Path(base) / "tangobench" / "git"
 
 
@@ -86,50 +89,72 @@ def _git_directory(path: Path) -> Path | None:
     return None
 
 
-def _cached(name: str) -> Path:
-    """An empty or already filled bare repository in the cache."""
-    git_dir = cache_folder() / hashlib.sha256(name.encode()).hexdigest()[:24]
-    if _git_directory(git_dir) is None:
-        git_dir.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(
-            ["git", "init", "--quiet", "--bare", str(git_dir)],
-            check=True,
-            env=environment(),
-            capture_output=True,
+@contextlib.contextmanager
+def _cached(name: str) -> Iterator[Path]:
+    """An empty or already filled bare repository in the cache, for this process alone."""
+    git_dir = cache_folder() / hashlib.sha256(os.fsencode(name)).hexdigest()[:24]
+    with exclusive(git_dir.with_suffix(".lock"), wait_seconds=_WAIT_SECONDS):
+        # We hold the repository, so these are of a process that was killed; git would stop at them.
+        for stale in [*git_dir.glob("*.lock"), *git_dir.glob("objects/pack/tmp_*")]:
+            with explain_os_errors(stale, 0):
+                stale.unlink()
+        if _git_directory(git_dir) is None:
+            init_repository(git_dir)
+        yield git_dir
+
+
+def init_repository(git_dir: Path) -> None:
+    """An empty bare repository."""
+    done = run_git(git_dir, "init", "--quiet", "--bare", "--object-format=sha1")
+    if done.returncode != 0:
+        raise ResourceError(
+            f"cannot make the cache {git_dir}: {done.stderr.decode(errors='replace').strip()}",
+            kind="cache-unusable",
+            fix="free space there, or set XDG_CACHE_HOME to a folder that you may write to",
+            path=str(git_dir),
         )
-    return git_dir
 
 
 def _unbundle(path: Path, commit: str) -> Path:
-    with path.open("rb") as file:
-        is_bundle = file.read(len(_BUNDLE)) == _BUNDLE
+    try:
+        with path.open("rb") as file:
+            is_bundle = file.read(len(_BUNDLE)) == _BUNDLE
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {os.strerror(error.errno or 0)}",
+            kind="source-unreadable",
+            fix="make it readable",
+        ) from None
     if not is_bundle:
         raise InputError(
             f"{path} is a file but not a git bundle",
             kind="not-a-repository",
             fix="make one with: git bundle create FILE --all",
         )
-    git_dir = _cached(f"bundle {path.resolve()} {path.stat().st_size} {path.stat().st_mtime_ns}")
-    if not _holds(git_dir, commit):
-        _fetched(git_dir, str(path.resolve()), ["+refs/*:refs/bundle/*"], commit)
-    _require_commit(git_dir, commit, str(path))
-    return git_dir
+    found = path.stat()
+    with _cached(f"bundle {path.resolve()} {found.st_size} {found.st_mtime_ns}") as git_dir:
+        if not _holds(git_dir, commit):
+            _fetched(git_dir, str(path.resolve()), ["+refs/*:refs/bundle/*"], commit)
+        _require_commit(git_dir, commit, str(path))
+        return git_dir
 
 
 def _fetch(url: str, commit: str, suffix: str, root: str) -> Path:
-    git_dir = _cached(f"url {url}")
-    if not _holds(git_dir, commit):
-        _fetched(git_dir, url, ["--depth=1", "--filter=blob:none", commit], commit)
-    _require_commit(git_dir, commit, url)
-    listed = entries(git_dir, commit, root, sizes=False)
-    wanted = {blob for mode, blob, _, raw in listed if refusal(mode, raw, suffix) is None}
-    # Asking for one of them would make git download it; listing what is there does not.
-    there = git_output(git_dir, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
-    missing = sorted(set(wanted) - set(there.decode().split()))
-    for start in range(0, len(missing), _BATCH):
-        blobs = missing[start : start + _BATCH]
-        _fetched(git_dir, url, ["--depth=1", "--filter=blob:none", *blobs], commit)
-    return git_dir
+    with _cached(f"url {url}") as git_dir:
+        if not _holds(git_dir, commit):
+            _fetched(git_dir, url, ["--depth=1", "--filter=blob:none", commit], commit)
+        _require_commit(git_dir, commit, url)
+        listed = entries(git_dir, commit, root, sizes=False)
+        wanted = {blob for mode, blob, _, raw in listed if refusal(mode, raw, suffix) is None}
+        # Listing what is there asks for none of them, so git has no reason to download one.
+        known = git_output(
+            git_dir, "cat-file", "--batch-all-objects", "--batch-check=%(objectname)"
+        )
+        missing = sorted(wanted - set(known.decode().split()))
+        for start in range(0, len(missing), _BATCH):
+            blobs = missing[start : start + _BATCH]
+            _fetched(git_dir, url, ["--depth=1", "--filter=blob:none", *blobs], commit)
+        return git_dir
 
 
 def _fetched(git_dir: Path, url: str, what: Sequence[str], commit: str) -> None:
@@ -138,11 +163,11 @@ def _fetched(git_dir: Path, url: str, what: Sequence[str], commit: str) -> None:
     options = ["--quiet", "--no-tags", "--no-write-fetch-head"]
     split = sum(word.startswith("-") for word in what)
     command = [*promise, "fetch", *options, *what[:split], "here", *what[split:]]
-    done = run_git(git_dir, *command)
+    done = run_git(git_dir, *command, fetching=True)
     if done.returncode != 0:
         detail = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise InputError(
-            f"cannot fetch {commit} from {without_password(url)}: {' '.join(detail)}",
+            f"cannot fetch {commit} from {url}: {' '.join(detail)}",
             kind="fetch-failed",
             fix="check the address, the commit and the network; run again to go on",
         )

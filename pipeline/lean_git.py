@@ -1,7 +1,9 @@
 """Files of one commit, read from a git object database and never from a work tree.
 
-- The commit asked for is the commit read: its id is checked against its own bytes, and so is every
-  blob. Replacement refs and variables such as GIT_DIR in the environment have no effect.
+- The commit asked for is the commit read: its id is checked against its own bytes, and so are
+  every tree and every blob. Replacement refs and variables such as GIT_DIR have no effect.
+- Reading runs and fetches nothing: a clone whose configuration names a command or a remote for
+  objects that it lacks is refused, not obeyed.
 - `--git-dir` is always given: a fetched git directory without a `config` file reads like any other.
 - Only regular files count. Symlinks, submodules, odd modes, paths that are not UTF-8 or hold
   control characters and files that are too large are left out and counted.
@@ -51,6 +53,7 @@ def list_files(
 ) -> Listing:
     """The regular files under `root` with this suffix."""
     tree = _tree_of(git_dir, commit)
+    _check_trees(git_dir, tree)
     rejected: Counter[str] = Counter()
     files = []
     for mode, blob, size, raw in entries(git_dir, commit, root, sizes=True):
@@ -74,20 +77,49 @@ def list_files(
 
 def read_files(git_dir: Path, files: Sequence[File]) -> Iterator[bytes]:
     """The files' contents, in order, each checked against its id."""
-    request = "".join(f"{file.blob}\n" for file in files).encode()
+    named = [(file.path, file.blob) for file in files]
+    yield from _objects(git_dir, b"blob", named)
+
+
+def _objects(git_dir: Path, kind: bytes, named: Sequence[tuple[str, str]]) -> Iterator[bytes]:
+    """Objects of one kind by (path, id), each checked against its id."""
+    request = "".join(f"{ident}\n" for _, ident in named).encode()
     answer = memoryview(git_output(git_dir, "cat-file", "--batch", "--buffer", stdin=request))
     position = 0
-    for file in files:
+    for path, ident in named:
         end = _line_end(answer, position)
         header = bytes(answer[position:end]).split()
-        if len(header) != 3 or header[1] != b"blob":
-            raise _damaged(file, "is missing from the object database")
+        if len(header) != 3 or header[1] != kind:
+            raise _damaged(path, ident, "is missing from the object database")
         start, stop = end + 1, end + 1 + int(header[2])
         data = bytes(answer[start:stop])
-        if object_id(b"blob", data, file.blob) != file.blob:
-            raise _damaged(file, "does not match its id")
+        if object_id(kind, data, ident) != ident:
+            raise _damaged(path, ident, "does not match its id")
         yield data
         position = stop + 1
+
+
+def _check_trees(git_dir: Path, root: str) -> None:
+    """Check every tree of a commit, level by level: git believes what a pack says of them."""
+    level, seen = [("/", root)], {root}
+    while level:
+        below = []
+        for (path, _), data in zip(level, _objects(git_dir, b"tree", level), strict=True):
+            for name, ident in _folders(data, len(root) // 2):
+                if ident not in seen:
+                    seen.add(ident)
+                    below.append((f"{path}{name}/", ident))
+        level = below
+
+
+def _folders(tree: bytes, width: int) -> Iterator[tuple[str, str]]:
+    """Names and ids of the folders in a tree object: `MODE NAME\\0` and the id's bytes."""
+    position = 0
+    while (end := tree.find(b"\0", position)) >= 0:
+        mode, _, name = tree[position:end].partition(b" ")
+        position = end + 1 + width
+        if mode.lstrip(b"0") == b"40000":
+            yield name.decode(errors="replace"), tree[end + 1 : position].hex()
 
 
 def object_id(kind: bytes, data: bytes, like: str) -> str:
@@ -143,15 +175,25 @@ def environment() -> dict[str, str]:
     return kept | {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
 
 
-def run_git(git_dir: Path, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """Run git on this git directory."""
+def run_git(
+    git_dir: Path, *words: str, stdin: bytes = b"", fetching: bool = False
+) -> subprocess.CompletedProcess[bytes]:
+    """Run git on this git directory; unless it is `fetching`, no object is got from elsewhere."""
+    # A clone may name a remote, and the command to reach it, for objects that it lacks: asking for
+    # one of them would run that command. GIT_ALLOW_PROTOCOL also stops a git without NO_LAZY_FETCH.
+    closed = {
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_ALLOW_PROTOCOL": "",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+    }
     try:
         return subprocess.run(
             ["git", f"--git-dir={git_dir}", *words],
             input=stdin,
             capture_output=True,
             check=False,
-            env=environment(),
+            env=environment() | ({} if fetching else closed),
         )
     except FileNotFoundError:
         raise InputError("git is not installed", kind="git-missing", fix="install git") from None
@@ -174,10 +216,10 @@ def _line_end(answer: memoryview, start: int) -> int:
     return start + window.find(b"\n")
 
 
-def _damaged(file: File, how: str) -> CorruptionError:
+def _damaged(path: str, ident: str, how: str) -> CorruptionError:
     return CorruptionError(
-        f"{file.path}: blob {file.blob} {how}",
+        f"{path}: object {ident} {how}",
         kind="blob-damaged",
         fix="clone the repository again",
-        path=file.path,
+        path=path,
     )

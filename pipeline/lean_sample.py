@@ -8,29 +8,48 @@ Usage: `git_dir = sample_repository()`, then read SAMPLE_COMMIT from it.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import tempfile
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
-from tangobench.errors import CorruptionError
-from tangobench.pipeline.lean_fetch import cache_folder
-from tangobench.pipeline.lean_git import environment, run_git
+from tangobench.errors import CorruptionError, InputError, ResourceError
+from tangobench.pipeline.files import exclusive, explain_os_errors
+from tangobench.pipeline.lean_fetch import cache_folder, init_repository
+from tangobench.pipeline.lean_git import list_files, read_files, run_git
 
 SAMPLE_COMMIT: Final = "4d4efedcca66ef1564ccae7900d3cd6e098c3f11"
+_WAIT_SECONDS: Final = 600.0  # for another build that makes the sample
 _AUTHOR: Final = b"tangobench <tangobench@example.org> 1700000000 +0000"
 
 
 def sample_repository() -> Path:
     """The git directory that holds SAMPLE_COMMIT."""
     git_dir = cache_folder() / f"sample-{SAMPLE_COMMIT[:24]}"
-    if run_git(git_dir, "cat-file", "-e", f"{SAMPLE_COMMIT}^{{tree}}").returncode != 0:
-        git_dir.parent.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(prefix="sample-", dir=git_dir.parent))
+    if not _whole(git_dir):
+        with exclusive(git_dir.with_suffix(".lock"), wait_seconds=_WAIT_SECONDS):
+            if not _whole(git_dir):  # nobody was faster
+                _make(git_dir)
+    return git_dir
+
+
+def _whole(git_dir: Path) -> bool:
+    """Whether every object of the sample is there and is what its id says."""
+    try:
+        for _ in read_files(git_dir, list_files(git_dir, SAMPLE_COMMIT, "").files):
+            pass
+    except (CorruptionError, InputError):
+        return False
+    return True
+
+
+def _make(git_dir: Path) -> None:
+    made = git_dir.with_suffix(".partial")
+    with explain_os_errors(git_dir, 0):
+        for left in (made, git_dir):  # of a process that was killed, or damaged
+            if left.exists():
+                shutil.rmtree(left)
         commit = write_repository(made, package_files())
         if commit != SAMPLE_COMMIT:
             shutil.rmtree(made)
@@ -39,11 +58,7 @@ def sample_repository() -> Path:
                 kind="sample-damaged",
                 fix="install the package again",
             )
-        try:
-            made.rename(git_dir)
-        except OSError:  # another process was faster, with the same bytes
-            shutil.rmtree(made)
-    return git_dir
+        made.rename(git_dir)
 
 
 def package_files() -> dict[str, bytes]:
@@ -68,15 +83,12 @@ def write_repository(git_dir: Path, contents: dict[str, bytes]) -> str:
     stream = [b"commit refs/heads/main\ncommitter ", _AUTHOR, b"\ndata 6\nsample\n"]
     for path, data in sorted(contents.items()):
         stream.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data))
-    for words, stdin in (
-        (("init", "--quiet", "--bare", "--object-format=sha1"), b""),
-        (("fast-import", "--quiet"), b"".join(stream)),
-    ):
-        subprocess.run(
-            ["git", f"--git-dir={git_dir}", *words],
-            input=stdin,
-            check=True,
-            capture_output=True,
-            env=environment() | {"HOME": os.devnull},
+    init_repository(git_dir)
+    done = run_git(git_dir, "fast-import", "--quiet", stdin=b"".join(stream))
+    if done.returncode != 0:
+        raise ResourceError(
+            f"cannot write {git_dir}: {done.stderr.decode(errors='replace').strip()}",
+            kind="cache-unusable",
+            fix="free space there, or set XDG_CACHE_HOME to a folder that you may write to",
         )
     return run_git(git_dir, "rev-parse", "refs/heads/main").stdout.decode().strip()

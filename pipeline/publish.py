@@ -4,7 +4,7 @@
 - Publishing over the same root repairs what is damaged; another spec or root is refused, and so is
   a folder with files that no build of ours made.
 - `verify` reports the first thing that is missing, renamed, truncated, damaged, swapped or extra,
-  and a lock whose counts are not those of the rows.
+  and a lock whose counts and hashes are not those of the rows, of shards and side files alike.
 
 Usage: `lock = publish(Path("out/lean-sample"), "lean", "sample", spec, result, job)`.
 """
@@ -19,7 +19,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.errors import CorruptionError, MismatchError, TangobenchError, UsageError
+from tangobench.errors import (
+    CorruptionError,
+    MismatchError,
+    TangobenchError,
+    UsageError,
+    without_secrets,
+)
 from tangobench.pipeline.build import Job, Result
 from tangobench.pipeline.cards import CARD_NAMES, card_files
 from tangobench.pipeline.files import PARTIAL, explain_os_errors, write_atomic
@@ -34,8 +40,8 @@ from tangobench.pipeline.manifest import (
     seal,
     sign,
 )
-from tangobench.pipeline.reading import Shard, broken, map_checked
-from tangobench.pipeline.store import Store, without_secrets
+from tangobench.pipeline.reading import Shard, SideTable, broken
+from tangobench.pipeline.store import Store
 
 _LIBRARIES: Final = ("numpy", "polars", "pyarrow", "tiktoken", "sympy", "mathematics_dataset")
 # Names that builds give: anything else in a dataset folder was put there by somebody.
@@ -195,7 +201,7 @@ def verify(folder: Path) -> Lock:
     for entry in lock.shards:
         _verify_shard(folder, entry, lock, extra)
     for entry in lock.data["side_files"]:
-        map_checked(folder, entry, entry["kind"])
+        SideTable(folder, entry).check_rows()
     for path in extra:
         raise broken(path, "extra", "the lock does not know it", _kind_of(path))
     return lock

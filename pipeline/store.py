@@ -15,7 +15,6 @@ import dataclasses
 import functools
 import json
 import os
-import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -58,12 +57,14 @@ class Record:
 class Store(ABC):
     """Objects and records; the two subclasses decide where bytes live."""
 
-    def put(self, key: str, data: Any, result: dict[str, Any]) -> Record:
-        """Store a unit's object, then its record."""
+    def put(
+        self, key: str, data: Any, result: dict[str, Any], sha256: str | None = None
+    ) -> Record:
+        """Store a unit's object, then its record; `sha256` is the object's, if known."""
         # As it will be read back: tuples become lists, keys strings, and then sorted. A build that
         # resumes must see exactly what the build that was killed saw.
         result = json.loads(canonical_json(json.loads(json.dumps(result))))
-        address = sha256_bytes(data)
+        address = sha256 or sha256_bytes(data)
         self._write(_object_name(address), data)
         record = Record(key=key, address=address, size=memoryview(data).nbytes, result=result)
         self._write(_record_name(key), record.to_bytes())
@@ -171,16 +172,11 @@ def open_store(where: str, *, scratch: str = "default") -> Store:
         _file_system(where.rstrip("/"))
     except (ValueError, ImportError) as error:
         raise UsageError(
-            f"no way to reach the store {without_secrets(where)}: {error}",
+            f"no way to reach the store {where}: {error}",
             kind="store-unknown",
             fix="name a folder or an fsspec URL such as s3://bucket/units",
         ) from None
     return RemoteStore(where.rstrip("/"))
-
-
-def without_secrets(text: str) -> str:
-    """The text with user names and passwords taken out of its URLs."""
-    return re.sub(r"://[^/\s\"@]+@", "://…@", text)
 
 
 @contextlib.contextmanager
@@ -192,8 +188,7 @@ def _explain(url: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise ResourceError(
-            f"the store {without_secrets(url)} does not answer as it should: "
-            f"{type(error).__name__}: {without_secrets(str(error))}",
+            f"the store {url} does not answer as it should: {type(error).__name__}: {error}",
             kind="store-unreachable",
             fix="check its address and credentials; the same command resumes",
         ) from error

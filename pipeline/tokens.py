@@ -173,12 +173,15 @@ class Gpt2:
 def _load_fast(ranks: dict[bytes, int]) -> Any:
     import gigatoken
 
-    # gigatoken reads ranks from a file only, and needs it only while loading.
-    with tempfile.NamedTemporaryFile(suffix=".tiktoken") as file:
+    # gigatoken reads ranks from a file only, and needs it only while loading: one in memory, where
+    # the system has such files, works without a temporary folder and on a full disk.
+    memory = getattr(os, "memfd_create", None)
+    with open(memory("ranks"), "wb") if memory else tempfile.NamedTemporaryFile() as file:  # noqa: PTH123
         for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
             file.write(base64.b64encode(token) + b" %d\n" % rank)
         file.flush()
-        return gigatoken.Tokenizer.from_tiktoken(file.name, "gpt2", {})
+        name = f"/proc/self/fd/{file.fileno()}" if memory else file.name
+        return gigatoken.Tokenizer.from_tiktoken(name, "gpt2", {})
 
 
 def _flat(encoded: Any) -> tuple[Tokens, Offsets]:

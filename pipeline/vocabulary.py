@@ -66,7 +66,10 @@ def _cache_folder() -> Path | None:
     for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
         if variable in os.environ:
             return Path(os.environ[variable]) if os.environ[variable] else None
-    return Path(tempfile.gettempdir()) / "data-gym-cache"
+    try:
+        return Path(tempfile.gettempdir()) / "data-gym-cache"
+    except OSError:
+        return None  # no usable temporary folder, so no cache in it
 
 
 def _candidates(file: VocabularyFile) -> Iterator[Path]:

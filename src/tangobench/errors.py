@@ -3,13 +3,37 @@
 - Every error names what was found, what was expected and the next step (`fix`).
 - `kind` is a stable name for programs (`--json`); `details` carries the values behind the message.
 - Anything that is not a `TangobenchError` is a bug and exits with 1.
+- No message carries a secret: passwords in addresses and tokens are taken out here, whoever
+  composed the text.
 
 Usage: `raise InputError("row 7 of a.parquet has no text", kind="text-null", fix="drop the row")`.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+import re
+from typing import Any, ClassVar, Final
+
+_SECRETS: Final = (
+    (re.compile(r"://[^/\s\"@]+@"), "://…@"),  # https://user:password@host
+    (re.compile(r"\bhf_[A-Za-z0-9]{16,}"), "hf_…"),  # tokens of the Hugging Face hub
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 …"),
+    (
+        # ?token=…&X-Amz-Signature=…, and --token … of a command line
+        re.compile(
+            r"(?i)([\w-]*(?:token|password|passwd|secret|signature|credential|api[_-]?key)"
+            r"[\w-]*=)[^&\s\"',;]+"
+        ),
+        r"\1…",
+    ),
+)
+
+
+def without_secrets(text: str) -> str:
+    """The text without user names, passwords and tokens."""
+    for pattern, instead in _SECRETS:
+        text = pattern.sub(instead, text)
+    return text
 
 
 class TangobenchError(Exception):
@@ -19,11 +43,14 @@ class TangobenchError(Exception):
     meaning: ClassVar[str] = "unexpected: a bug, please report it"
 
     def __init__(self, message: str, *, kind: str, fix: str = "", **details: Any) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = without_secrets(message)
+        super().__init__(self.message)
         self.kind = kind
-        self.fix = fix
-        self.details = details
+        self.fix = without_secrets(fix)
+        self.details = {
+            key: without_secrets(value) if isinstance(value, str) else value
+            for key, value in details.items()
+        }
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors travel from worker processes, and keyword-only arguments do not pickle by default.

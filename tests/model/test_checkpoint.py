@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tangobench.errors import CorruptionError, MismatchError, ResourceError
 from tangobench.model import build, checkpoint
 from tangobench.model.recipes import RECIPES, Run
-from tangobench.pipeline.hashing import digest, sha256_bytes
+from tangobench.pipeline.hashing import sha256_bytes
 
 RUN = Run(RECIPES["sample-dm_math-gau"], 17, 101)
 
@@ -65,21 +65,12 @@ def test_any_flipped_bit_is_refused(saved, place, bit, tensors):
     damaged[int(place * len(data))] ^= 1 << bit
     path.write_bytes(damaged)
     try:
-        if _equal_json(data, bytes(damaged), tensors):
-            return  # another spelling of the same JSON value, such as a space for a newline
         with pytest.raises(CorruptionError) as caught:
             checkpoint.load(saved)
         assert caught.value.kind == "checkpoint-corrupt"
         assert "step-00000005" in caught.value.fix
     finally:
         path.write_bytes(data)
-
-
-def _equal_json(before, after, tensors):
-    try:
-        return not tensors and json.loads(before) == json.loads(after)
-    except ValueError:
-        return False
 
 
 @pytest.mark.parametrize("how", ["truncated", "empty", "missing", "longer"])
@@ -105,8 +96,8 @@ def test_damaged_files_are_refused(saved, how, suffix):
 def test_wrong_fields_are_refused_even_with_a_right_checksum(saved, change):
     body = {**json.loads(saved.read_text()), **change}
     body.pop("checksum")
-    saved.write_text(json.dumps({**body, "checksum": digest(body)}))
-    with pytest.raises(CorruptionError):
+    saved.write_bytes(checkpoint.to_bytes(body))
+    with pytest.raises(CorruptionError, match=r"field|it is no"):
         checkpoint.load(saved)
 
 
@@ -116,7 +107,7 @@ def test_tensors_that_are_no_safetensors_are_refused(saved):
     body = json.loads(saved.read_text())
     body.pop("checksum")
     body["tensors"] |= {"bytes": len(junk), "sha256": sha256_bytes(junk)}
-    saved.write_text(json.dumps({**body, "checksum": digest(body)}))
+    saved.write_bytes(checkpoint.to_bytes(body))
     with pytest.raises(CorruptionError, match="no safetensors"):
         checkpoint.load(saved)
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tangobench.errors import CorruptionError, ResourceError, UsageError
+from tangobench.errors import CorruptionError, ResourceError, UsageError, without_secrets
 from tangobench.pipeline.hashing import sha256_bytes
-from tangobench.pipeline.store import LocalStore, Record, RemoteStore, open_store, without_secrets
+from tangobench.pipeline.store import LocalStore, Record, RemoteStore, open_store
 
 KEY = "ab" * 32
 

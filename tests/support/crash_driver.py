@@ -5,7 +5,7 @@ it, so that every build runs in a fresh child. Unit functions are pure, so their
 taken from a finished build (`--memo`): every operation on the output is done, nothing is computed
 twice.
 
-Usage: python crash_driver.py toy OUT --points all [--naive in-place] [--memo STORE]
+Usage: python crash_driver.py toy OUT --points all [--share 0/4] [--naive in-place] [--memo STORE]
 """
 
 from __future__ import annotations
@@ -166,6 +166,9 @@ def main() -> None:
     parser.add_argument("dataset")
     parser.add_argument("place", type=Path)
     parser.add_argument("--points", default="all")
+    parser.add_argument(
+        "--share", default="0/1", help="K/N: every N-th of the points, from the K-th"
+    )
     parser.add_argument("--naive", choices=["in-place", "lock-first", "trusting"])
     parser.add_argument("--memo", type=Path)
     args = parser.parse_args()
@@ -179,7 +182,8 @@ def main() -> None:
     expected = hashes(args.place / "whole" / f"{args.dataset}-sample")
     step = 1 if args.points == "all" else max(1, total // int(args.points))
     wrong: list[str] = []
-    points = range(total - 1, -1, -step)
+    share, shares = map(int, args.share.split("/"))
+    points = range(total - 1, -1, -step)[share::shares]
     for point in points:
         wrong += try_point(point, args.dataset, args.place, expected)
     print(json.dumps({"operations": total, "tried": len(points), "wrong": wrong}))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tangobench.errors import InputError
 from tangobench.pipeline import api, shards, spec
@@ -72,8 +73,7 @@ def decide(args: dict, store) -> Output:
     """A side file."""
     table = pa.table({"id": ["a", "b"], "kept": [True, False]})
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
+    pq.write_table(table, sink)
     return Output(sink.getvalue(), {"rows": 2, "rows_sha256": rows_sha256(table)})
 
 
