@@ -87,10 +87,13 @@ def _documents(args: dict[str, Any], row: int, batch: pa.Table, counts: dict[str
     order = fineweb_read.dump_orders(name, row, dumps)
     wanted = (order <= args["train_through"]) | np.isin(order, args["validation"])
     status = _statuses(texts, wanted)
+    sizes = pc.binary_length(texts).fill_null(0).to_numpy().astype(np.uint64)
     fine = status == FINE
+    if not fine.all():  # a filter copies every text
+        urls, texts = urls.filter(pa.array(fine)), texts.filter(pa.array(fine))
     keys = np.zeros((2, len(ids), 2), np.uint64)
-    keys[0][fine] = _url_keys(urls.filter(pa.array(fine)), args["aggressive"], counts)
-    keys[1][fine] = content_keys(texts.filter(pa.array(fine)))
+    keys[0][fine] = _url_keys(urls, args["aggressive"], counts)
+    keys[1][fine] = content_keys(texts)
     dates = fineweb_read.widen(pc.if_else(pa.array(invalid_utf8(dates)), None, dates))
     return pa.table(
         {
@@ -102,7 +105,7 @@ def _documents(args: dict[str, Any], row: int, batch: pa.Table, counts: dict[str
             "url_low": keys[0, :, 1],
             "content_high": keys[1, :, 0],
             "content_low": keys[1, :, 1],
-            "size": pc.binary_length(texts).fill_null(0).to_numpy().astype(np.uint64),
+            "size": sizes,
         }
     )
 

@@ -13,6 +13,7 @@ Usage: `job.run(TOKENS, units)`, then `job.run(TRAIN, …)` as `fineweb` does.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -38,16 +39,12 @@ def encode_unit(args: dict[str, Any], store: Store) -> Output:
         doc_index=pl.Series(np.arange(len(documents)) + args["first_index"])
     )
     wanted = _wanted(documents, args)
-    values, offsets, checked = _encode(args, wanted)
-    lengths = np.diff(offsets)
+    texts, checked = _encode(args, wanted)
+    lengths = np.array([len(ids) for ids in texts], np.int64)
     train = wanted["partition"].to_numpy() == TRAIN_PARTITION
     rows, bounds = _index(wanted, lengths, np.flatnonzero(train), args)
     long = np.flatnonzero(~train & (lengths >= args["width"]))
-    sections = [
-        rows["row"].tobytes(),
-        _gather(values, offsets, rows["member"]),
-        _gather(values, offsets, long),
-    ]
+    members = [*rows["member"].tolist(), *long.tolist()]
     found = wanted[long.tolist()].select("id", "doc_index").rows()
     result = {
         **bounds,
@@ -56,7 +53,15 @@ def encode_unit(args: dict[str, Any], store: Store) -> Output:
         "validation_documents": int((~train).sum()),
         "checked": checked,
     }
-    return Output(b"".join(sections), result)
+    return Output(_sections(rows["row"].tobytes(), [texts[at] for at in members]), result)
+
+
+def _sections(index: bytes, texts: Sequence[Array]) -> Array:
+    """Index rows, then tokens, as one object: each token is copied once, to its place."""
+    data = np.empty(len(index) + 2 * sum(map(len, texts)), np.uint8)
+    data[: len(index)] = np.frombuffer(index, np.uint8)
+    np.concatenate([np.empty(0, np.uint16), *texts], out=data[len(index) :].view(np.uint16))
+    return data
 
 
 def _index(
@@ -81,11 +86,6 @@ def _index(
     return rows, {"doc_bounds": doc_bounds.tolist(), "token_bounds": token_bounds.tolist()}
 
 
-def _gather(values: Array, offsets: Array, members: Array) -> bytes:
-    bounds = offsets.tolist()
-    return b"".join([values[bounds[i] : bounds[i + 1]].tobytes() for i in members.tolist()])
-
-
 def _wanted(documents: pl.DataFrame, args: dict[str, Any]) -> pl.DataFrame:
     """Kept documents of this wave (and of validation, in the first one), with their hash."""
     kept = documents.filter(pl.col("kept"))
@@ -106,27 +106,23 @@ def _wanted(documents: pl.DataFrame, args: dict[str, Any]) -> pl.DataFrame:
     return kept.with_columns(order=pl.Series(order, dtype=pl.UInt64)).filter(pl.Series(chosen))
 
 
-def _encode(args: dict[str, Any], wanted: pl.DataFrame) -> tuple[Array, Array, int]:
+def _encode(args: dict[str, Any], wanted: pl.DataFrame) -> tuple[list[Array], int]:
     """Ids of the wanted rows of a unit; re-encodes a sample with tiktoken on the way."""
     rows = wanted["row"].to_numpy()
     share = (wanted["content_low"].to_numpy() % np.uint64(SAMPLE_SHARE)) == 0
     if len(share) and not share.any():
         share[0] = True
-    parts: list[Array] = [np.empty(0, np.uint16)]
-    offsets: list[Array] = [np.zeros(1, np.int64)]
-    encoder, first, total = gpt2(), 0, 0
+    found: list[Array] = []
+    encoder, first = gpt2(), 0
     for batch in read_unit(args) if len(rows) else ():
         low, high = np.searchsorted(rows, [first, first + batch.num_rows])
         texts = pick(batch["text"], rows[low:high] - first)
         first += batch.num_rows
         values, bounds = encoder.encode_arrow(texts)
+        found += [values[a:b] for a, b in pairwise(bounds.tolist())]
         for at in np.flatnonzero(share[low:high]).tolist():
-            ids = values[bounds[at] : bounds[at + 1]]
-            encoder.check(texts[at].as_py(), ids, wanted["id"][int(low) + at])
-        parts.append(values)
-        offsets.append(bounds[1:] + total)
-        total += len(values)
-    return np.concatenate(parts), np.concatenate(offsets), int(share.sum())
+            encoder.check(texts[at].as_py(), found[int(low) + at], wanted["id"][int(low) + at])
+    return found, int(share.sum())
 
 
 def pick(column: pa.ChunkedArray, rows: Array) -> pa.Array:
@@ -146,7 +142,8 @@ def make_train_shard(args: dict[str, Any], store: Store) -> Output:
         values.append(tokens)
         spans.append(places + np.array([done, 0, 0]))
         done += take
-    return _shard(pack.fold(np.concatenate(values), np.concatenate(spans), args["width"]))
+    stretch = values[1] if len(values) == 2 else np.concatenate(values)
+    return _shard(pack.fold(stretch, np.concatenate(spans), args["width"]))
 
 
 def _read_bucket(sources: Sequence[Sequence[Any]], store: Store) -> pack.Bucket:
@@ -190,7 +187,7 @@ def _shard(rows: pack.Rows) -> Output:
         },
         batch_rows=BATCH_ROWS,
     )
-    return Output(data, {"shard": info})
+    return Output(data, {"shard": info}, info["sha256"])
 
 
 TOKENS: Final = Stage("fineweb-tokens", 1, encode_unit)

@@ -79,18 +79,22 @@ def stream(bucket: Bucket, skip: int, take: int) -> tuple[Array, Array]:
     first = int(np.searchsorted(ends, skip, side="right"))
     last = int(np.searchsorted(begins, skip + take, side="left"))
     values = np.empty(take, np.uint16)
-    spans = np.empty((last - first, 3), np.int64)
-    for slot, at in enumerate(range(first, last)):
-        row = index[at]
-        whole = bucket.tokens[source[at]][row["start"] : row["start"] + row["length"]]
-        begin, end = int(begins[at]), int(ends[at])
-        low, high = max(begin, skip), min(end, skip + take)
-        spans[slot] = (low - skip, row["document"], low - begin)
-        text_stop = min(high, end - 1)
-        if text_stop > low:
-            values[low - skip : text_stop - skip] = whole[low - begin : text_stop - begin]
-        if high == end:
-            values[end - 1 - skip] = EOT
+    taken = slice(first, last)
+    low = np.maximum(begins[taken], skip)
+    text_stop = np.minimum(ends[taken] - 1, skip + take)
+    starts = index["start"][taken].astype(np.int64) - begins[taken]
+    where = zip(
+        source[taken].tolist(),
+        low.tolist(),
+        np.maximum(text_stop, low).tolist(),
+        starts.tolist(),
+        strict=True,
+    )
+    for part, begin, stop, shift in where:
+        values[begin - skip : stop - skip] = bucket.tokens[part][begin + shift : stop + shift]
+    closed = ends[taken][ends[taken] <= skip + take]
+    values[closed - 1 - skip] = EOT
+    spans = np.stack([low - skip, index["document"][taken], low - begins[taken]], axis=1)
     return values, spans
 
 

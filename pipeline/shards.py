@@ -25,11 +25,12 @@ NDArray = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that can give any range of its rows as a fresh array."""
+    """A column that can give any range of its rows as a fresh array; `bytes` holds all of them."""
 
     rows: int
     type: pa.DataType
     part: Callable[[int, int], pa.Array]
+    bytes: int
 
 
 def fixed(values: NDArray) -> Column:
@@ -41,7 +42,7 @@ def fixed(values: NDArray) -> Column:
         flat = np.array(values[start:stop]).reshape(-1)
         return pa.FixedSizeListArray.from_arrays(pa.array(flat), type=kind)
 
-    return Column(len(values), kind, part)
+    return Column(len(values), kind, part, values.nbytes)
 
 
 def lists(values: NDArray, offsets: NDArray) -> Column:
@@ -55,18 +56,20 @@ def lists(values: NDArray, offsets: NDArray) -> Column:
             pa.array((bounds - bounds[0]).astype(np.int32)), flat, type=kind
         )
 
-    return Column(len(offsets) - 1, kind, part)
+    size = int(offsets[-1] - offsets[0]) * values.itemsize + 4 * len(offsets)
+    return Column(len(offsets) - 1, kind, part, size)
 
 
 def scalars(values: NDArray) -> Column:
     """One number per row."""
     kind = pa.from_numpy_dtype(values.dtype)
-    return Column(len(values), kind, lambda a, b: pa.array(np.array(values[a:b])))
+    return Column(len(values), kind, lambda a, b: pa.array(np.array(values[a:b])), values.nbytes)
 
 
 def strings(values: Sequence[str]) -> Column:
     """One text per row."""
-    return Column(len(values), pa.string(), lambda a, b: pa.array(values[a:b], pa.string()))
+    size = sum(len(value.encode()) for value in values) + 4 * (len(values) + 1)
+    return Column(len(values), pa.string(), lambda a, b: pa.array(values[a:b], pa.string()), size)
 
 
 def shard_name(split: str, index: int, total: int) -> str:
@@ -80,7 +83,8 @@ def encode(columns: dict[str, Column], *, batch_rows: int) -> tuple[pa.Buffer, d
     rows = {column.rows for column in columns.values()}
     if len(rows) != 1:
         raise ValueError(f"columns of unequal length: { {n: c.rows for n, c in columns.items()} }")
-    sink = pa.BufferOutputStream()
+    buffer = pa.allocate_buffer(_capacity(columns, batch_rows), resizable=True)
+    sink = pa.FixedSizeBufferWriter(buffer)
     hasher = RowsHasher()
     offsets: list[int] = []
     tokens = 0
@@ -94,7 +98,8 @@ def encode(columns: dict[str, Column], *, batch_rows: int) -> tuple[pa.Buffer, d
             hasher.update(batch)
             if "tokens" in columns:
                 tokens += len(batch.column("tokens").flatten())
-    data = sink.getvalue()
+    buffer.resize(sink.tell())
+    data = buffer
     return data, {
         "rows": next(iter(columns.values())).rows,
         "tokens": tokens,
@@ -104,6 +109,12 @@ def encode(columns: dict[str, Column], *, batch_rows: int) -> tuple[pa.Buffer, d
         "batch_rows": batch_rows,
         "batch_offsets": offsets,
     }
+
+
+def _capacity(columns: dict[str, Column], batch_rows: int) -> int:
+    """More bytes than the shard can have: a sink that grows would copy it about twice."""
+    batches = -(-next(iter(columns.values())).rows // batch_rows) + 2
+    return sum(column.bytes for column in columns.values()) + batches * len(columns) * 2048
 
 
 def _ranges(total: int, step: int) -> Iterator[tuple[int, int]]:
