@@ -31,7 +31,7 @@ from tangobench.model.config import ARCHS, published
 
 def results_context(found: Found) -> dict[str, Any]:
     """Everything that the results page shows."""
-    claims = [claim_table(path) for path in found.replications]
+    claims = [claim for path in found.replications if (claim := claim_table(path))]
     return {
         "groups": [_group(group, claims) for group in groups(found.results)],
         "paper": [paper_table(4), paper_table(8)],
@@ -39,9 +39,11 @@ def results_context(found: Found) -> dict[str, Any]:
     }
 
 
-def claim_table(path: Path) -> dict[str, Any]:
-    """The paper's orderings as a replication judged them."""
+def claim_table(path: Path) -> dict[str, Any] | None:
+    """The paper's orderings as a replication judged them; None if it is a toy that judges none."""
     summary = read_result(path, REPLICATION)
+    if not summary["claims"]:
+        return None
     table = summary_tables(summary)[1]
     return {
         "key": (summary["profile"], summary["dataset"], summary["root"]),

@@ -23,7 +23,7 @@ Dataset = Literal["fineweb", "lean", "dm_math"]
 
 ARCHS: Final[tuple[Arch, ...]] = get_args(Arch)
 # Weight-shared architectures hold one block and apply it `depth` times (paper, §2.3).
-SHARED: Final = frozenset({"tango", "wango", "recurrent_transformer"})
+SHARED: Final = {"tango", "wango", "recurrent_transformer"}
 # dataset -> (context, vocabulary): 50,257 GPT-2 tokens, 73 characters of DeepMind Mathematics.
 DATASETS: Final[dict[str, tuple[int, int]]] = {
     "fineweb": (8192, 50_257),
@@ -59,8 +59,8 @@ class ModelConfig:
     target_params: int | None = None  # what `matched` aimed at
 
     def __post_init__(self) -> None:
-        if self.arch not in ARCHS:
-            _bad("arch", self.arch, f"one of {', '.join(ARCHS)}")
+        if self.arch not in _BLOCK_PARAMS:
+            _bad("arch", self.arch, f"one of {', '.join(_BLOCK_PARAMS)}")
         for name in _COUNTS:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -167,6 +167,13 @@ _BLOCK_PARAMS: Final[dict[str, Callable[[ModelConfig], int]]] = {
     "gau": _gau_params,
     "flash": _gau_params,
 }
+
+
+def register(arch: str, params: Callable[[ModelConfig], int], *, shared: bool) -> None:
+    """Let configs name another architecture; `model.language.register` adds its block as well."""
+    _BLOCK_PARAMS[arch] = params
+    if shared:
+        SHARED.add(arch)
 
 
 def matched(arch: Arch, target_params: int, d_model: int = 512, **fields: Any) -> ModelConfig:

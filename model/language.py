@@ -11,6 +11,7 @@ Usage: `nll, count = model.loss(tokens_BT, target_mask_BT); (nll / count).backwa
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import torch
@@ -18,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tangobench.errors import InputError
+from tangobench.model import config as model_config
 from tangobench.model import decode, layers
 from tangobench.model.config import ModelConfig
 from tangobench.model.decode import DecodeState
@@ -37,6 +39,18 @@ BLOCKS: Final[dict[str, type[nn.Module]]] = {
     "gau": GauBlock,
     "flash": FlashBlock,
 }
+
+
+def register(
+    arch: str,
+    block: type[nn.Module],
+    params: Callable[[ModelConfig], int],
+    *,
+    shared: bool,
+) -> None:
+    """Add an architecture: its block, the parameters of one block, and whether depth shares it."""
+    BLOCKS[arch] = block
+    model_config.register(arch, params, shared=shared)
 
 
 class LanguageModel(nn.Module):

@@ -1,5 +1,6 @@
 """The worked examples of docs/extending.md run as printed."""
 
+import json
 import re
 import subprocess
 import sys
@@ -49,5 +50,40 @@ def test_the_new_dataset_has_one_root_wherever_its_files_are(poems, tmp_path):
     assert run(poems, "use.py").splitlines()[1] == root
 
 
-def test_the_example_is_short():
-    assert len(blocks("A new dataset")[1].splitlines()) < 100
+@pytest.fixture
+def retention(tmp_path):
+    module, use = blocks("A new architecture")
+    (tmp_path / "retention.py").write_text(module)
+    (tmp_path / "use.py").write_text(use)
+    return tmp_path
+
+
+def test_a_new_architecture_trains_and_is_scored(retention, make_toy_math):
+    make_toy_math(retention / "out")
+    counts, result = run(retention, "use.py").splitlines()
+    assert len(set(counts.split())) == 1  # the formula and the module agree
+    found = json.loads((retention / result).read_text())
+    assert found["recipe"]["arch"] == "retention"
+    assert 0 < found["scores"]["dm_math"]["nll"] < 5
+
+
+def test_the_new_architecture_decodes_what_it_predicts(retention):
+    check = """
+import retention, torch
+from tangobench.model import build, config
+small = config.matched("retention", 60_000, d_model=32, heads=2, vocabulary=73, context=256)
+model = build(small, dtype=torch.float64)
+tokens = torch.randint(73, (2, 40), generator=torch.Generator().manual_seed(1))
+with torch.no_grad():
+    want = model(tokens)
+    last, state = model.prefill(tokens[:, :7])
+    got = [last, *(model.step(tokens[:, t], state) for t in range(7, 40))]
+print(float((torch.stack(got, 1) - want[:, 6:]).abs().max()))
+"""
+    (retention / "check.py").write_text(check)
+    assert float(run(retention, "check.py")) < 1e-9
+
+
+@pytest.mark.parametrize(("section", "place"), [("A new dataset", 1), ("A new architecture", 0)])
+def test_the_examples_are_short(section, place):
+    assert len(blocks(section)[place].splitlines()) < 100

@@ -9,6 +9,7 @@ import pytest
 from tangobench.errors import CorruptionError, UsageError
 from tangobench.eval import replicate as module
 from tangobench.eval.replicate import replicate
+from tangobench.eval.report import write_report
 from tangobench.eval.results import read_result
 from tangobench.model.config import ARCHS
 from tangobench.model.recipes import RECIPES, Run
@@ -56,6 +57,8 @@ def test_all_runs_are_trained_scored_and_kept(tmp_path, make_toy_math, short, tr
     replicate("sample", "dm_math", tmp_path, workers=1)
     assert trained == [SHORT[3].name]  # its weights are there: it is only scored again
     assert saved.read_bytes() == before
+    page = write_report(tmp_path, tmp_path / "report").parent / "results.html"
+    assert "say nothing about the paper" in page.read_text(encoding="utf-8")
 
 
 def test_the_dataset_is_built_if_it_is_missing(tmp_path, make_toy_math, short, monkeypatch):
