@@ -66,7 +66,10 @@ def _any_word(words: str) -> bytes:
 
 # `lemma` is reserved only under Mathlib and a fine name elsewhere, so it needs the look of a
 # declaration: a name, then a binder, a type or a body.
-_LEMMA: Final = rb"lemma(?=\s++[^\s(){}\[\]:|,;=]++\s*+(?:[(\[{:|]|\xe2\xa6\x83|where\b))"
+_LEMMA: Final = (
+    rb"lemma(?=\s++(?!(?:at|do|else|from|in|then|using|with)\s)[^\s(){}\[\]:|,;=]++"
+    rb"\s*+(?:[(\[{:|]|\xe2\xa6\x83|where\b))"
+)
 # `deriving instance … for` declares nothing by itself.
 _WORD: Final = rb"(?:deriving\s++instance|" + _any_word(_RESERVED) + rb"|" + _LEMMA + rb")"
 _MODIFIER: Final = _any_word(_MODIFIERS)

@@ -32,7 +32,7 @@ _LITERAL: Final = (
     rb"|(?<=/)[-/]"
     rb'|(?<=")'
     rb"|(?<=')(?<![A-Za-z0-9_']')(?:\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[^\n])"
-    rb"|[\"()\[\]{}|/`-]|\xc2\xab|\xc2\xbb|\xe2\x9f[\xa8\xa9])'"
+    rb"|[\"()\[\]{}|/`-]|\xc2\xab|\xc2\xbb|\xe2\x9f[\xa6-\xa9])'"
     rb"|(?<=\xc2)\xab(?:[^\n\xc2]++|\xc2(?![\xab\xbb]))*+\xc2\xbb"
     rb"|(?<=`)\("
 )
@@ -42,9 +42,10 @@ _COMMENT_EDGE: Final = re.compile(rb"/-|-/")
 _STRING_REST: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _CHUNK: Final = re.compile(rb'[^"\\{]*+(?:\\.[^"\\{]*+)*+(["{])', re.DOTALL)
 _RAW_START: Final = re.compile(rb"(?:^|[^A-Za-z0-9_'!?.\x80-\xff])r(#*)$")
+# Only the macros of Lean itself: `panic! "{"`, `xs.get! "{"` and `logInfo "{"` have plain strings.
 _INTERPOLATED: Final = re.compile(
-    rb"(?:[A-Za-z]!|\b(?:throwError|logInfo|logWarning|logError|trace\[[\w.]*\]|dbg_trace"
-    rb"|(?:throwError|logInfo|logWarning|logError|throwTactic)(?:At|Ex) [\w.()]+)\s?)$"
+    rb"(?:^|[^A-Za-z0-9_.!?'])(?:(?:[a-z]|e?println)!|throwError|throwErrorAt [\w.()]+"
+    rb"|trace\[[\w.]*\]!?|dbg_trace)\s?$"
 )
 _NAME_OPENS, _NAME_CLOSES = "«".encode(), "»".encode()
 _QUOTE: Final = ord('"')

@@ -28,6 +28,7 @@ PROOF_KINDS: Final = ("theorem", "lemma")
 # Brackets that nest little are taken whole, which leaves few to count one by one. Each alternative
 # starts with a literal character: that is what lets `re` skip over the rest.
 _HEADER_WORD: Final = rb"(?:where|let|letI|let_fun|have|haveI|obtain|match)" + WORD_END
+_BEFORE_WORD: Final = (rb" ", rb"\n", rb"\t", rb"\r", rb";", rb",")
 _HEADER: Final = re.compile(
     b"|".join(
         (
@@ -40,7 +41,7 @@ _HEADER: Final = re.compile(
                 rb"\]",
                 rb"\}",
             ),
-            *(rb":=", rb"\|", rb" " + _HEADER_WORD, rb"\n" + _HEADER_WORD),
+            *(rb":=", rb"\|", *(before + _HEADER_WORD for before in _BEFORE_WORD)),
         )
     )
 )
@@ -55,6 +56,11 @@ _ARROW: Final = re.compile(rb"=>|:=|\([^()]*+\)|\{[^{}]*+\}")
 _LEFT_ARROW: Final = b"\xe2\x86\x90"
 _STEPS: Final = {c.encode(): 1 for c in "([{⟨⟦"} | {c.encode(): -1 for c in ")]}⟩⟧"}
 _OWNERS: Final = (b"fun", b"\xce\xbb", b"with")
+# After one of these a term must follow, so that a bar opens an absolute value.
+_OPERATORS: Final = (
+    *(b":", b",", b"=", b"<", b">", b"+", b"-", b"/", b"^", b";"),
+    *(c.encode() for c in "→↔∧∨¬≤≥≠∈∉⊆⊂∣∘×≃≅⟶≫•∩∪⊔⊓▸↦←"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +99,8 @@ def extract(data: bytes, kinds: Collection[str] = PROOF_KINDS) -> list[Declarati
             declaration = _declaration(data, code, head, end, line)
             if declaration is not None:
                 found.append(declaration)
+        if command is not None and command.word == b"#exit":  # Lean reads no further
+            break
         head = command if command is not None and command.word in wanted else None
     return found
 
@@ -126,6 +134,7 @@ def _body(code: bytes, start: int, end: int) -> tuple[int, Style] | None:
     """Where the body starts, and what kind of body it is; None without one."""
     depth = pending = 0
     owned = False  # the alternatives belong to a `match` or `fun` of the statement
+    absolute = False  # inside `| x |`
     arrow = -1  # the first `=>` or `:=` after the bar at hand
     for match in _HEADER.finditer(code, start, end):
         token = match.group()
@@ -141,22 +150,31 @@ def _body(code: bytes, start: int, end: int) -> tuple[int, Style] | None:
             pending -= 1
         elif token == b"|":
             bar = match.start()
-            owned = owned or _owned(code, bar)
+            if absolute or _opens_value(code, bar):
+                absolute = not absolute
+                continue
+            owned = owned or _before(code, bar).endswith(_OWNERS)
             arrow = arrow if arrow > bar else _arrow(code, bar, end)
             if not owned and _is_alternative(code, bar, arrow):
-                return bar, "|"
+                if not pending:
+                    return bar, "|"
+                owned, pending = True, pending - 1  # `let f | 0 => …` has no `:=` either
         elif token.endswith(b"where"):
             return match.start() + 1, "where"
-        elif token.endswith(b"match"):
-            owned = True
-        else:
-            pending += 1
+        else:  # a word: `match` owns the bars after it, the others wait for their `:=`
+            owned = owned or token.endswith(b"match")
+            pending += not token.endswith(b"match")
     return None
 
 
-def _owned(code: bytes, position: int) -> bool:
-    """Whether the word before this bar takes alternatives; a window keeps hostile input linear."""
-    return code[max(0, position - 200) : position].rstrip().endswith(_OWNERS)
+def _opens_value(code: bytes, bar: int) -> bool:
+    """Whether this bar opens an absolute value: a term is expected here."""
+    return code[bar + 1 : bar + 2] not in (b"|", b">") and _before(code, bar).endswith(_OPERATORS)
+
+
+def _before(code: bytes, position: int) -> bytes:
+    """What stands before, without white space; a window keeps hostile input linear."""
+    return code[max(0, position - 200) : position].rstrip()
 
 
 def _simple_body(code: bytes, position: int, end: int) -> tuple[int, Style] | None:
@@ -179,4 +197,7 @@ def _is_alternative(code: bytes, bar: int, arrow: int) -> bool:
     """Whether this bar starts `| pattern => …`, and not an absolute value or a longer token."""
     if not code.startswith(b"=>", arrow) or not code[bar - 1 : bar].isspace():
         return False
-    return code[bar + 1 : bar + 2].isspace() or code.find(b"|", bar + 1, arrow) < 0
+    following = code[bar + 1 : bar + 2]
+    if following in (b">", b"|", b"."):
+        return False
+    return following.isspace() or code.find(b"|", bar + 1, arrow) < 0

@@ -100,7 +100,7 @@ def encode_files(args: dict[str, Any], store: Store) -> Output:
     return Output(pack(arrays), result)
 
 
-TOKENS: Final = Stage("lean-tokens", 1, encode_files)
+TOKENS: Final = Stage("lean-tokens", 2, encode_files)  # 2: another extractor
 
 
 def _proofs(data: bytes, kinds: Sequence[str]) -> list[Declaration]:

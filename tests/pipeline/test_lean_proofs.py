@@ -239,6 +239,41 @@ CASES: dict[str, tuple[str, list[tuple[str, str, str]]]] = {
         "theorem a : P := h\nalias b := a\ntheorem c : P := h\ngrind_pattern c => x\n",
         [("a", "term", "h"), ("c", "term", "h")],
     ),
+    "let with alternatives in the statement": (
+        "theorem a : let f : Nat → Nat | 0 => 1 | _ => 2; f 0 = 1 := rfl\n",
+        [("a", "term", "rfl")],
+    ),
+    "lets without spaces": (
+        "theorem a : ∀ n,let x := n;let y := x;have := y;x = y := by h\n",
+        [("a", "by", "by h")],
+    ),
+    "pipes in the statement": (
+        "theorem a : x |> f = fun y => z := h\ntheorem b : x |>.f = fun y => z := by h\n",
+        [("a", "term", "h"), ("b", "by", "by h")],
+    ),
+    "absolute values with spaces": (
+        "theorem a : ∀ x, | x | = (| y | : ℝ) ∧ | z | ≤ f fun w => w := h\n",
+        [("a", "term", "h")],
+    ),
+    "alternatives after an absolute value": (
+        "theorem a : ∀ x : ℝ, 0 ≤ |x|\n  | x => abs_nonneg x\n",
+        [("a", "|", "| x => abs_nonneg x")],
+    ),
+    "plain strings after a bang": (
+        'def s := panic! "{" ++ xs.get! "{" ++ f! "{x "}"}"\ndef t := logInfo "{"\n'
+        'def u := throwErrorAt (f x) "{"\ntheorem a : P := h\n',
+        [("a", "term", "h")],
+    ),
+    "lemma in a loop": (
+        "def g := do\n  for lemma in [x, y] do\n    let z := lemma\n"
+        "def k := match lemma with | z => z\nlemma in₀ : P := h\ntheorem a : P := h\n",
+        [("in₀", "term", "h"), ("a", "term", "h")],
+    ),
+    "after exit": ("theorem a : P := h\n#exit\ntheorem b : P := h\n", [("a", "term", "h")]),
+    "bracket characters": (
+        "theorem a : c ≠ '⟦' ∧ c ≠ '⟨' := by h\n",
+        [("a", "by", "by h")],
+    ),
     "no body": ("theorem a : P\ntheorem b : P := h\ntheorem c : P :=\n", [("b", "term", "h")]),
     "subtype and minus": ("theorem a : {x // -1 < x} := h\n", [("a", "term", "h")]),
     "unbalanced quotation": ("#check `(\n\ntheorem a : P := h\n", [("a", "term", "h")]),
@@ -324,7 +359,13 @@ def test_mask_keeps_every_offset(pieces: list[str]) -> None:
 
 @given(
     st.lists(
-        st.sampled_from([text for name, (text, _) in CASES.items() if "unbalanced" not in name])
+        st.sampled_from(
+            [
+                text
+                for name, (text, _) in CASES.items()
+                if name not in ("unbalanced quotation", "after exit")
+            ]
+        )
     )
 )
 def test_files_concatenate(texts: list[str]) -> None:
