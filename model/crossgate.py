@@ -20,11 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tangobench.model.layers import autocast_dtype, full_precision
+from tangobench.model.layers import autocast_dtype, full_precision, wide
+from tangobench.model.tango_kernel import null_gradient
 
 # Sequences are batched inside a kernel up to this many rows: short ones share products, long ones
 # keep the memory of one.
 ROWS_AT_ONCE: Final = 2048
+DOTS_AT_ONCE: Final = 256  # rows of a product that is summed at once: a few megabytes
 
 
 class HeadKernel(Protocol):
@@ -39,12 +41,12 @@ class HeadKernel(Protocol):
         self,
         features: Sequence[Tensor],
         gate_NTG: Tensor,
-        null_bias: Tensor,
         log_total_NT: Tensor,
+        mean_dot_NT: Tensor,
         dmean_NTG: Tensor,
         dgate_NTG: Tensor,
-    ) -> tuple[list[Tensor], Tensor]:
-        """Write the gate's gradient, return those of features and null bias."""
+    ) -> list[Tensor]:
+        """Write the gate's gradient, return those of the features; `mean_dot` is mean · dmean."""
 
 
 def average(
@@ -98,32 +100,34 @@ class _Average(torch.autograd.Function):
                         [f[part, head] for f in features], gate[part], null_H[head], mean[part]
                     )
         ctx.kernel = kernel
-        ctx.save_for_backward(gate_BTF, null_H, log_total_HBT, *features)
+        ctx.save_for_backward(gate_BTF, mean_BTF, null_H, log_total_HBT, *features)
         return mean_BTF
 
     @staticmethod
     def backward(ctx: Any, dmean_BTF: Tensor) -> tuple[Tensor | None, ...]:
-        gate_BTF, null_H, log_total_HBT, *features = ctx.saved_tensors
+        gate_BTF, mean_BTF, null_H, log_total_HBT, *features = ctx.saved_tensors
         batch, heads, length, _ = features[0].shape
         dfeatures = [torch.empty_like(f) for f in features]
         dgate_BTF, dnull_H = torch.empty_like(gate_BTF), torch.zeros_like(null_H)
         with full_precision(gate_BTF):
             for head in range(heads):
-                gate, dmean, dgate = (
-                    _heads(x, heads)[head] for x in (gate_BTF, dmean_BTF, dgate_BTF)
+                gate, mean, dmean, dgate = (
+                    _heads(x, heads)[head] for x in (gate_BTF, mean_BTF, dmean_BTF, dgate_BTF)
                 )
                 for part in _parts(batch, length):
+                    log_total = log_total_HBT[head, part]
+                    mean_dot = _row_dots(mean[part], dmean[part])
+                    dnull_H[head] += null_gradient(null_H[head], log_total, mean_dot)
                     grads = ctx.kernel.backward(
                         [f[part, head] for f in features],
                         gate[part],
-                        null_H[head],
-                        log_total_HBT[head, part],
+                        log_total,
+                        mean_dot,
                         dmean[part],
                         dgate[part],
                     )
-                    for target, grad in zip(dfeatures, grads[0], strict=True):
+                    for target, grad in zip(dfeatures, grads, strict=True):
                         target[part, head] = grad
-                    dnull_H[head] += grads[1]
         return (None, dgate_BTF, dnull_H, *dfeatures)
 
 
@@ -204,13 +208,21 @@ def _head_backward(
     do = dy_NTC.flatten(0, 1).T @ (mean * value).flatten(0, 1)
     dvalue = dproduct * mean
     dmean = dproduct.mul_(value)
+    mean_dot = _row_dots(mean, dmean)
+    dnull = null_gradient(null_bias, log_total, mean_dot)
     dgate = mean  # its storage: the average is not needed any more
-    dfeatures, dnull = kernel.backward(features, gate, null_bias, log_total, dmean, dgate)
+    dfeatures = kernel.backward(features, gate, log_total, mean_dot, dmean, dgate)
     dpre = torch.ops.aten.silu_backward(dgate, pre)
     dx = dpre @ g + dvalue @ v
     flat_x = x_NTC.flatten(0, 1)
     dg, dv = dpre.flatten(0, 1).T @ flat_x, dvalue.flatten(0, 1).T @ flat_x
     return dfeatures, dx, dg, dv, do, dnull
+
+
+def _row_dots(mean_NTG: Tensor, dmean_NTG: Tensor) -> Tensor:
+    """mean · dmean of each row, which is also Σ weight · dweight over its sources."""
+    parts = zip(mean_NTG.split(DOTS_AT_ONCE, 1), dmean_NTG.split(DOTS_AT_ONCE, 1), strict=True)
+    return torch.cat([(wide(mean) * dmean).sum(-1) for mean, dmean in parts], 1)
 
 
 def _heads(x_BTF: Tensor, heads: int) -> tuple[Tensor, ...]:

@@ -1,7 +1,8 @@
-"""TANGO's gate average for one head: causal query strips, recomputed in the backward pass.
+"""TANGO's gate average for one head: causal strips, recomputed in the backward pass.
 
 - Never more than one strip of weights (256 × T) exists: memory is O(T·G), with no T² term.
-- Masked blocks are skipped: a strip only meets the keys up to its own last row.
+- Masked blocks are skipped: a strip of queries meets the keys up to its own last row (forward), a
+  strip of keys the queries from its own first row on (backward).
 - Unit-length queries and keys bound a logit by τ ≤ 20, so exp needs no running maximum:
   e²⁰ · 8,192 = 4e12 is far from the float32 limit.
 - The null gate is a factor: mean = softmax-average × sigmoid(lse − (b + log n)). What is kept per
@@ -20,7 +21,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-QUERY_STRIP: Final = 256  # products of fewer rows run below the GEMM rate
+LONGEST_STRIP: Final = 256  # products of fewer rows run below the GEMM rate
+SHORTEST_STRIP: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class TangoKernel:
             stop = min(start + strip, length)
             mass_NQJ = torch.bmm(q_NTK[:, start:stop], k_NTK[:, :stop].mT).exp_()
             mass_NQJ[:, :, start:].tril_()
-            self.weigh_older(features, mass_NQJ, start, None)
+            self.weigh_older(features, mass_NQJ, start)
             log_total = torch.logaddexp(mass_NQJ.sum(-1).log_(), null_T[start:stop])
             log_total_NT[:, start:stop] = log_total
             weight = mass_NQJ.mul_(torch.exp(-log_total)[..., None]).to(gate_NTG.dtype)
@@ -53,47 +55,43 @@ class TangoKernel:
         self,
         features: Sequence[Tensor],
         gate_NTG: Tensor,
-        null_bias: Tensor,
         log_total_NT: Tensor,
+        mean_dot_NT: Tensor,
         dmean_NTG: Tensor,
         dgate_NTG: Tensor,
-    ) -> tuple[list[Tensor], Tensor]:
-        """Write the gate's gradient into `dgate_NTG`; give those of features and null bias."""
+    ) -> list[Tensor]:
+        """Write the gate's gradient into `dgate_NTG`; give those of the features.
+
+        By strips of keys: each meets the queries from its own first row on, so that the wide
+        products are whole sums. Adding parts to T × G gradients runs at four fifths of the rate.
+        """
         q_NTK, k_NTK = features[:2]
         length = q_NTK.shape[1]
         dq_NTK, dk_NTK = torch.empty_like(q_NTK), torch.empty_like(k_NTK)
         grads = [dq_NTK, dk_NTK, *(torch.zeros_like(f) for f in features[2:])]
-        mean_dot_NT = torch.empty_like(log_total_NT)
-        # From the last strip to the first: the last one meets all keys, so it writes the sums
-        # (beta = 0) that the others add to.
         strip = self._strip(length)
-        for start in reversed(range(0, length, strip)):
-            stop = min(start + strip, length)
-            rows, cols, beta = slice(start, stop), slice(0, stop), int(stop < length)
+        for start in range(0, length, strip):
+            rows, cols = slice(start, length), slice(start, min(start + strip, length))
             weight = torch.bmm(q_NTK[:, rows], k_NTK[:, cols].mT)
             weight.sub_(log_total_NT[:, rows, None]).exp_()
-            weight[:, :, start:].tril_()
-            self.weigh_older(features, weight, start, log_total_NT)
+            weight[:, : cols.stop - start].tril_()
+            self.weigh_older_rows(features, weight, start, log_total_NT)
             dmean = dmean_NTG[:, rows]
-            dgate_NTG[:, cols].baddbmm_(weight.to(gate_NTG.dtype).mT, dmean, beta=beta)
+            torch.bmm(weight.to(gate_NTG.dtype).mT, dmean, out=dgate_NTG[:, cols])
             dweight = torch.bmm(dmean, gate_NTG[:, cols].mT).to(weight.dtype)
-            # Σ_j weight · dweight = mean · dmean: a strip holds whole rows.
-            mean_dot = torch.linalg.vecdot(weight, dweight)
-            mean_dot_NT[:, rows] = mean_dot
-            dweight.sub_(mean_dot[..., None])
+            dweight.sub_(mean_dot_NT[:, rows, None])
             dlogit = self.logit_gradients(features, weight, dweight, start, log_total_NT, grads)
-            torch.bmm(dlogit, k_NTK[:, cols], out=dq_NTK[:, rows])
-            dk_NTK[:, cols].baddbmm_(dlogit.mT, q_NTK[:, rows], beta=beta)
-        return grads, null_gradient(null_bias, log_total_NT, mean_dot_NT)
+            torch.bmm(dlogit.mT, q_NTK[:, rows], out=dk_NTK[:, cols])
+            dq_NTK[:, rows].baddbmm_(dlogit, k_NTK[:, cols], beta=int(start > 0))
+        return grads
 
-    def weigh_older(
-        self,
-        features: Sequence[Tensor],
-        weight_NQJ: Tensor,
-        start: int,
-        log_total_NT: Tensor | None,
+    def weigh_older(self, features: Sequence[Tensor], mass_NQJ: Tensor, start: int) -> None:
+        """WANGO's change of the weights of a strip of queries; TANGO has one kind of weight."""
+
+    def weigh_older_rows(
+        self, features: Sequence[Tensor], weight_NQJ: Tensor, start: int, log_total_NT: Tensor
     ) -> None:
-        """WANGO's change of the weights; TANGO has one kind of weight."""
+        """The same for the normalised weights of a strip of keys."""
 
     def logit_gradients(
         self,
@@ -104,12 +102,15 @@ class TangoKernel:
         log_total_NT: Tensor,
         grads: Sequence[Tensor],
     ) -> Tensor:
-        """The gradient of the logits, in place of `dweight_NQJ`."""
+        """The gradient of the logits of a strip of keys, in place of `dweight_NQJ`."""
         return dweight_NQJ.mul_(weight_NQJ)
 
     def _strip(self, length: int) -> int:
         """An eighth of a short sequence, so that the skipped half is not lost to the diagonal."""
-        return self.strip or min(QUERY_STRIP, max(64, length // 8))
+        if self.strip:
+            return self.strip
+        parts = max(1, min(8, length // SHORTEST_STRIP))
+        return min(LONGEST_STRIP, -(-length // parts))
 
 
 def null_logits(null_bias: Tensor, start: int, stop: int) -> Tensor:

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from tangobench.model.layers import wide
-from tangobench.model.tango_kernel import null_gradient, null_logits
+from tangobench.model.tango_kernel import null_logits
 from tangobench.model.wango_short import SHORT, ShortWangoKernel
 
 BLOCK: Final = 64  # the paper's scan block
@@ -94,31 +94,29 @@ class WangoKernel:
         self,
         features: Sequence[Tensor],
         gate_NTG: Tensor,
-        null_bias: Tensor,
         log_total_NT: Tensor,
+        mean_dot_NT: Tensor,
         dmean_NTG: Tensor,
         dgate_NTG: Tensor,
-    ) -> tuple[list[Tensor], Tensor]:
-        """Write the gate's gradient into `dgate_NTG`; give those of features and null bias."""
+    ) -> list[Tensor]:
+        """Write the gate's gradient into `dgate_NTG`; give those of the features."""
         if gate_NTG.shape[1] <= self.short:
             return self._strips.backward(
-                features, gate_NTG, null_bias, log_total_NT, dmean_NTG, dgate_NTG
+                features, gate_NTG, log_total_NT, mean_dot_NT, dmean_NTG, dgate_NTG
             )
         grads = [*(torch.zeros_like(f) for f in features), dgate_NTG.zero_()]
-        mean_dot_NT = torch.empty_like(log_total_NT)
         dstate = _empty_state(features[3], gate_NTG)
         scale_NT = torch.exp(-log_total_NT)
         for start, state in reversed(self._carried_states(features, gate_NTG)):
             group = self._load(features, gate_NTG, start)
             rows = slice(group.start, group.stop)
             dsummed = _blocks(dmean_NTG[:, rows] * scale_NT[:, rows, None], group)
-            scale = _blocks(scale_NT[:, rows, None], group)
+            dtotal = _blocks(-(mean_dot_NT * scale_NT)[:, rows, None], group)
             key_grads = (grads[1], grads[3], grads[4])
             targets = [self._target(grad, group) for grad in key_grads]
-            query_grads, dstate, mean_dot = _group_backward(
-                group, (state, dstate), (dsummed, scale), targets
+            query_grads, dstate = _group_backward(
+                group, (state, dstate), (dsummed, dtotal), targets
             )
-            mean_dot_NT[:, rows] = _rows(mean_dot, group)[..., 0]
             for grad, part in zip((grads[0], grads[2]), query_grads, strict=True):
                 grad[:, rows] = _rows(part, group)
             low = max(0, start - self.reach)
@@ -126,7 +124,7 @@ class WangoKernel:
             for grad, part in zip(key_grads, targets, strict=True):
                 if part.untyped_storage().data_ptr() != grad.untyped_storage().data_ptr():
                     grad[:, low : group.stop] += part[:, skip : skip + group.stop - low]
-        return grads[:4], null_gradient(null_bias, log_total_NT, mean_dot_NT)
+        return grads[:4]
 
     def _starts(self, gate_NTG: Tensor) -> range:
         return range(0, gate_NTG.shape[1], self.group * BLOCK)
@@ -248,22 +246,18 @@ def _group_backward(
     states: tuple[_State, _State],
     incoming: tuple[Tensor, Tensor],
     targets: Sequence[Tensor],
-) -> tuple[tuple[Tensor, Tensor], _State, Tensor]:
+) -> tuple[tuple[Tensor, Tensor], _State]:
     """Gradients of (q, φq) by block and of the entering state; adds those of (k, φk, gate).
 
-    `states` are the entering state and the gradient of the leaving one, `incoming` is the gradient
-    of the unnormalised sums and 1/total, `targets` are padded gradients of k, φk and gate. The last
-    result is mean · dmean per row, which is also Σ weight · dweight over its sources.
+    `states` are the entering state and the gradient of the leaving one, `incoming` are those of the
+    unnormalised sums and of the total mass, `targets` are padded gradients of k, φk and gate.
     """
-    (state, dstate), (dsummed, scale), (dk, dphi_k, dgate) = states, incoming, targets
+    (state, dstate), (dsummed, dtotal), (dk, dphi_k, dgate) = states, incoming, targets
     blocks = group.q.shape[1]
     recent, older = _masses(group)
     prefix, _ = _scan(group, state)
     dmass = wide(dsummed.to(group.gate.dtype) @ _strips(group.gate, blocks).mT)
     dphi_q = dsummed @ prefix.s.mT
-    mean_dot = torch.linalg.vecdot(recent + older, dmass) + torch.linalg.vecdot(group.phi_q, dphi_q)
-    mean_dot = mean_dot[..., None]
-    dtotal = -mean_dot * scale
     dmass += dtotal
     drecent, dolder = dmass * recent, dmass * group.older
     dq = drecent @ _strips(group.k, blocks)
@@ -276,7 +270,7 @@ def _group_backward(
     _own_blocks(dphi_k, group).add_(dz[:, :, None])
     _add_products(_own_blocks(dphi_k, group), wide(_own_blocks(group.gate, group)), ds.mT)
     _add_products(_own_blocks(dgate, group), _own_blocks(group.phi_k, group), ds)
-    return (dq, dphi_q), _State(s_carry, z_carry), mean_dot
+    return (dq, dphi_q), _State(s_carry, z_carry)
 
 
 def _add_strips(target: Tensor, weights: Tensor, rows: Tensor) -> None:

@@ -30,22 +30,23 @@ class ShortWangoKernel(TangoKernel):
 
     window: int
 
-    def weigh_older(
-        self,
-        features: Sequence[Tensor],
-        weight_NQJ: Tensor,
-        start: int,
-        log_total_NT: Tensor | None,
-    ) -> None:
-        """Replace the weights of pairs at least `window` apart, normalised by `log_total`."""
-        corner = _Corner.of(self.window, weight_NQJ, start)
-        if corner is None:
+    def weigh_older(self, features: Sequence[Tensor], mass_NQJ: Tensor, start: int) -> None:
+        """Replace the weights of pairs at least `window` apart in a strip of queries."""
+        stop = mass_NQJ.shape[2]
+        if stop <= self.window:
             return
-        older = torch.bmm(features[2][:, corner.rows], features[3][:, : corner.columns].mT)
-        if log_total_NT is not None:
-            older.mul_(torch.exp(-log_total_NT[:, corner.rows, None]))
-        older.tril_(corner.diagonal)
-        corner.of_strip(weight_NQJ).triu_(corner.diagonal + 1).add_(older)
+        first, columns = max(start, self.window), slice(0, stop - self.window)
+        older = torch.bmm(features[2][:, first:stop], features[3][:, columns].mT)
+        _replace(mass_NQJ[:, first - start :, columns], older, first - self.window)
+
+    def weigh_older_rows(
+        self, features: Sequence[Tensor], weight_NQJ: Tensor, start: int, log_total_NT: Tensor
+    ) -> None:
+        """Replace the normalised weights of older pairs in a strip of keys."""
+        rows = slice(start + self.window, None)
+        keys = features[3][:, start : start + weight_NQJ.shape[2]]
+        older = torch.bmm(features[2][:, rows], keys.mT)
+        _replace(weight_NQJ[:, self.window :], older.mul_(_scale(log_total_NT, rows)), 0)
 
     def logit_gradients(
         self,
@@ -57,36 +58,19 @@ class ShortWangoKernel(TangoKernel):
         grads: Sequence[Tensor],
     ) -> Tensor:
         """The gradient of the logits of recent pairs; adds that of older ones to `grads`."""
-        corner = _Corner.of(self.window, weight_NQJ, start)
-        if corner is None:
-            return dweight_NQJ.mul_(weight_NQJ)
-        columns = slice(0, corner.columns)
-        dolder = corner.of_strip(dweight_NQJ).tril(corner.diagonal)
-        dolder.mul_(torch.exp(-log_total_NT[:, corner.rows, None]))
-        torch.bmm(dolder, features[3][:, columns], out=grads[2][:, corner.rows])
-        grads[3][:, columns].baddbmm_(dolder.mT, features[2][:, corner.rows])
+        rows, cols = slice(start + self.window, None), slice(start, start + weight_NQJ.shape[2])
+        dolder = dweight_NQJ[:, self.window :].tril().mul_(_scale(log_total_NT, rows))
+        grads[2][:, rows].baddbmm_(dolder, features[3][:, cols])
+        torch.bmm(dolder.mT, features[2][:, rows], out=grads[3][:, cols])
         dlogit = dweight_NQJ.mul_(weight_NQJ)
-        corner.of_strip(dlogit).triu_(corner.diagonal + 1)
+        dlogit[:, self.window :].triu_(1)
         return dlogit
 
 
-@dataclass(frozen=True, slots=True)
-class _Corner:
-    """Where a strip has older pairs: its rows from `skip` on, its columns before `columns`."""
+def _replace(corner_NQJ: Tensor, older_NQJ: Tensor, diagonal: int) -> None:
+    """On the diagonal and left of it, pairs are older."""
+    corner_NQJ.triu_(diagonal + 1).add_(older_NQJ.tril_(diagonal))
 
-    skip: int
-    rows: slice  # the same rows, counted from the beginning of the sequence
-    columns: int
-    diagonal: int  # of the corner: entries on it and left of it are older
 
-    @classmethod
-    def of(cls, window: int, strip_NQJ: Tensor, start: int) -> _Corner | None:
-        stop = strip_NQJ.shape[2]
-        if stop <= window:
-            return None
-        first = max(start, window)
-        return cls(first - start, slice(first, stop), stop - window, first - window)
-
-    def of_strip(self, strip_NQJ: Tensor) -> Tensor:
-        """The corner as a view."""
-        return strip_NQJ[:, self.skip :, : self.columns]
+def _scale(log_total_NT: Tensor, rows: slice) -> Tensor:
+    return torch.exp(-log_total_NT[:, rows, None])
