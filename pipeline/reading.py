@@ -79,7 +79,7 @@ class Shard:
         """A shard with the right hash that is no such shard: the lock itself does not tell true."""
         try:
             yield
-        except (pa.ArrowException, OSError, ValueError, TypeError, IndexError) as error:
+        except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, IndexError) as error:
             raise broken(self._path, "corrupt", f"it is not what the lock says: {error}") from None
 
     def locate(self, row: int) -> tuple[pa.RecordBatch, int]:
