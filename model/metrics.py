@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import CorruptionError, UsageError
-from tangobench.pipeline.files import explain_os_errors, write_all, write_atomic
+from tangobench.pipeline.files import PARTIAL, explain_os_errors, write_all, write_atomic
 from tangobench.pipeline.hashing import digest
 
 _DIGITS: Final = 16
@@ -26,6 +26,8 @@ class MetricsLog:
 
     def __init__(self, path: Path, *, first_step: int, tensorboard: bool = False) -> None:
         kept = [row for row in read_metrics(path) if row["step"] < first_step]
+        for left in path.parent.glob(f"{PARTIAL}*"):  # of a process that was killed
+            left.unlink()
         write_atomic(path, b"".join(map(_line, kept)))
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND)

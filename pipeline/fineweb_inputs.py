@@ -11,6 +11,7 @@ Usage: `inputs = find_inputs(spec, "data/*.parquet", job)`.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -63,7 +64,10 @@ def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
     listing = list_source(spec, source)
     labels = [file.name for file in listing.files]
     stamps = {file.url: _stamp(file.url) for file in listing.files if "://" not in file.url}
-    infos = list(job.runner.map(inspect, listing.files, labels))
+    look = functools.partial(
+        inspect, last_train=spec.last_train, validation=tuple(spec.validation_orders)
+    )
+    infos = list(job.runner.map(look, listing.files, labels))
     job.run(CHECK, [_check_unit(file) for file in listing.files if file.sha256])
     unique = {info.sha256: info for info in infos}
     files = [unique[sha256] for sha256 in sorted(unique)]
@@ -158,7 +162,7 @@ def _file_units(spec: Spec, file: FileInfo, parts: int) -> list[Unit]:
     """Ranges of row groups of about `unit_bytes`; ignored groups never share a unit with others."""
     units: list[Unit] = []
     first_row = first = size = 0
-    outside = [_outside(spec, group.first_dump, group.last_dump) for group in file.groups]
+    outside = [group.outside for group in file.groups]
     for number, group in enumerate(file.groups):
         size += group.size
         last = number + 1 == len(file.groups)
@@ -172,10 +176,3 @@ def _file_units(spec: Spec, file: FileInfo, parts: int) -> list[Unit]:
         first_row += sum(g.rows for g in file.groups[first : number + 1])
         first, size = number + 1, 0
     return units
-
-
-def _outside(spec: Spec, low: int | None, high: int | None) -> bool:
-    """True if statistics prove that no document of a row group belongs to the split."""
-    if low is None or high is None or low <= spec.last_train:
-        return False
-    return not any(low <= order <= high for order in spec.validation_orders)

@@ -2,8 +2,8 @@
 
 - Only `id dump url text` (and `date` where there is one) are read, a thousand rows at a time, so a
   file that claims little and decodes to much stays within the memory of a batch.
-- A unit is a range of row groups. One that the statistics place outside the wanted dumps is read
-  without text and URL: its documents are ignored, but still decided on.
+- A unit is a range of row groups. Those with unwanted dumps only are read without text and URL:
+  their documents are ignored, but still decided on.
 - Whatever is wrong with a file is an `InputError` that names the file, the row group or row, what
   was expected and what was found. Nothing is repaired silently.
 
@@ -34,12 +34,11 @@ _BATCH: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """What a footer says of a row group; dumps are None where there are no statistics."""
+    """What is known of a row group; `outside` if it holds documents of unwanted dumps only."""
 
     rows: int
     size: int
-    first_dump: int | None
-    last_dump: int | None
+    outside: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ def dump_name(order: int) -> str:
     return f"CC-MAIN-{order // 100:04d}-{order % 100:02d}"
 
 
-def inspect(file: SourceFile) -> FileInfo:
+def inspect(file: SourceFile, *, last_train: int, validation: Sequence[int]) -> FileInfo:
     """Hash a file, unless its hub claims a hash, and check that its footer can be used."""
     with _opened(file) as handle:
         sha256, size = file.sha256, file.size or 0
@@ -74,10 +73,14 @@ def inspect(file: SourceFile) -> FileInfo:
             sha256, size = _hash(handle)
             handle.seek(0)
         metadata, schema = _footer(file.name, handle)
-    _check_schema(file.name, schema)
-    groups = tuple(_row_group(metadata, n) for n in range(metadata.num_row_groups))
+        _check_schema(file.name, schema)
+        groups, outside = metadata.num_row_groups, set[int]()
+        if "://" not in file.url:  # from afar, a request per row group is too much to pay
+            outside = _outside(file.name, handle, groups, last_train, validation)
+    rows = [metadata.row_group(n) for n in range(groups)]
+    known = tuple(RowGroup(r.num_rows, r.total_byte_size, n in outside) for n, r in enumerate(rows))
     has_date = "date" in schema.names
-    return FileInfo(file.name, file.url, size, sha256, metadata.num_rows, has_date, groups)
+    return FileInfo(file.name, file.url, size, sha256, metadata.num_rows, has_date, known)
 
 
 def hash_file(file: SourceFile) -> tuple[str, int]:
@@ -169,16 +172,27 @@ def _is_text(kind: pa.DataType) -> bool:
     )
 
 
-def _row_group(metadata: Any, number: int) -> RowGroup:
-    group = metadata.row_group(number)
-    first = last = None
-    for index in range(group.num_columns):
-        column = group.column(index)
-        if column.path_in_schema == "dump":
-            stats = column.statistics
-            if stats is not None and stats.has_min_max and isinstance(stats.min, str):
-                first, last = dump_order(stats.min), dump_order(stats.max)
-    return RowGroup(group.num_rows, group.total_byte_size, first, last)
+def _outside(
+    name: str, handle: Any, groups: int, last_train: int, validation: Sequence[int]
+) -> set[int]:
+    """Row groups without a training or validation document, by their dump column.
+
+    Read, not asked of the statistics: those may lie, and pyarrow's metadata objects end the whole
+    process (an exception that nobody catches in C++) at some damaged footers. Readers do not.
+    """
+    found = set()
+    try:
+        file = pq.ParquetFile(handle)
+        for number in range(groups):
+            dumps: set[Any] = set()
+            for batch in file.iter_batches(row_groups=[number], columns=["dump"]):
+                dumps |= set(batch.column(0).unique().to_pylist())
+            orders = [dump_order(dump) if dump else None for dump in dumps]
+            if all(order and order > last_train and order not in validation for order in orders):
+                found.add(number)
+    except (pa.ArrowException, ValueError, OSError) as error:
+        raise _corrupt(name, "the column dump", error) from error
+    return found
 
 
 def read(
@@ -195,6 +209,8 @@ def read(
             )
             for batch in batches:
                 yield _uniform(batch)
+        except MemoryError:
+            raise  # Arrow's is one of its exceptions too, but says nothing about the file
         except (pa.ArrowException, ValueError, OSError) as error:
             where = f"row groups {groups[0]} to {groups[-1]}"
             raise _corrupt(name, where, error) from error

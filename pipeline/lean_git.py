@@ -26,6 +26,7 @@ from typing import Final
 from tangobench.errors import CorruptionError, InputError
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ufeff\u2028\u2029]")
+_MAX_DEPTH: Final = 1100  # Mathlib has 7; git itself stops between 2,000 and 5,000
 _REGULAR: Final = (b"100644", b"100755")
 
 
@@ -102,14 +103,21 @@ def _objects(git_dir: Path, kind: bytes, named: Sequence[tuple[str, str]]) -> It
 def _check_trees(git_dir: Path, root: str) -> None:
     """Check every tree of a commit, level by level: git believes what a pack says of them."""
     level, seen = [("/", root)], {root}
-    while level:
+    for _ in range(_MAX_DEPTH):
+        if not level:
+            return
         below = []
         for (path, _), data in zip(level, _objects(git_dir, b"tree", level), strict=True):
             for name, ident in _folders(data, len(root) // 2):
                 if ident not in seen:
                     seen.add(ident)
-                    below.append((f"{path}{name}/", ident))
+                    below.append((f"{path}{name}/"[-200:], ident))
         level = below
+    raise InputError(
+        f"{git_dir}: folders are nested more than {_MAX_DEPTH} deep",
+        kind="too-deep",
+        fix="this is no repository that people work with: check --source",
+    )
 
 
 def _folders(tree: bytes, width: int) -> Iterator[tuple[str, str]]:
@@ -142,7 +150,8 @@ def refusal(mode: bytes, raw: bytes, suffix: str) -> str | None:
         path = raw.decode()
     except UnicodeDecodeError:
         return "path-not-utf8"
-    return "path-characters" if _CONTROL.search(path) or ".." in path.split("/") else None
+    odd = _CONTROL.search(path) or "\\" in path or {"", ".", ".."} & set(path.split("/"))
+    return "path-characters" if odd else None
 
 
 def entries(

@@ -50,7 +50,7 @@ def normalise_url(url: str | None, *, aggressive: bool = False) -> str | None:
         return None
     try:
         href: str = can_ada.parse(url).href
-    except ValueError:
+    except (ValueError, TypeError):  # TypeError: a string that is no Unicode text
         return None
     href = href.partition("#")[0]
     if "%" in href:
