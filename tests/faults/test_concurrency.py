@@ -13,6 +13,7 @@ from trees import hashes, temporary_files
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline import api
+from tangobench.pipeline.files import exclusive
 from tangobench.pipeline.pool import SerialRunner
 from tangobench.pipeline.reading import open_dataset
 
@@ -97,3 +98,76 @@ def test_a_reader_during_repairs_sees_right_rows_or_a_refusal(toy, toy_folder):
     stop.set()
     worker.join()
     assert min(seen.values()) >= 3, seen
+
+
+def test_two_trainers_on_one_dataset(tmp_path, make_toy_math):
+    """At the same time or alone: the same weights; the second of one run is busy."""
+    from training import options, tiny_run
+
+    from tangobench.errors import BusyError
+    from tangobench.model import checkpoint
+    from tangobench.model.train import train
+
+    make_toy_math(tmp_path / "both")
+    make_toy_math(tmp_path / "alone")
+    barrier = threading.Barrier(2)
+
+    def work(name: str) -> None:
+        barrier.wait()
+        train(tiny_run(name), options(tmp_path / "both"))
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    alone = train(tiny_run("a"), options(tmp_path / "alone"))
+    ours, theirs = (
+        checkpoint.load(checkpoint.latest(folder / "checkpoints")).tensors
+        for folder in (tmp_path / "both" / "runs" / alone.name, alone)
+    )
+    assert all(ours[name].equal(theirs[name]) for name in theirs)
+    with exclusive(alone / ".lock"), pytest.raises(BusyError):
+        train(tiny_run("a"), options(tmp_path / "alone"))
+
+
+def test_a_dataset_replaced_by_another_during_training_is_refused_on_resume(
+    tmp_path, make_toy_math
+):
+    import dataclasses
+    import shutil
+
+    from training import options, tiny_run
+
+    from tangobench.errors import MismatchError
+    from tangobench.model.train import train
+
+    folder = make_toy_math(tmp_path)
+    train(tiny_run(), dataclasses.replace(options(tmp_path), stop_at=4))
+    shutil.rmtree(folder)
+    make_toy_math(tmp_path / "other", seed=1)
+    shutil.copytree(tmp_path / "other" / folder.name, folder)
+    with pytest.raises(MismatchError, match="root"):
+        train(tiny_run(), options(tmp_path))
+
+
+def test_processes_that_make_the_lean_sample_at_once(tmp_path, monkeypatch):
+    """One makes it, the others wait; what a killed one left is cleared away."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from tangobench.pipeline.lean_fetch import cache_folder
+    from tangobench.pipeline.lean_sample import sample_repository
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with ThreadPoolExecutor(4) as pool:
+        found = set(pool.map(lambda _: sample_repository(), range(4)))
+    assert len(found) == 1
+    (folder,) = found
+    partial = folder.with_suffix(".partial")
+    partial.mkdir()
+    damaged = next(p for p in sorted(folder.glob("objects/*/*")) if p.suffix in ("", ".pack"))
+    damaged.chmod(0o644)
+    damaged.write_bytes(damaged.read_bytes()[:-30] + bytes(30))
+    assert sample_repository() == folder
+    assert not partial.exists()
+    assert len(list(cache_folder().iterdir())) == 2  # the repository and its lock

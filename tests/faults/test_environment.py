@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -34,15 +35,18 @@ SETTINGS = {
     },
     "other HOME and TMPDIR, unoptimised": {"HOME": "HERE", "TMPDIR": "HERE", "PYTHONDEVMODE": "1"},
     "optimised, no byte code": {"PYTHONOPTIMIZE": "2", "PYTHONDONTWRITEBYTECODE": "1"},
+    "50 years earlier": {"CLOCK": "early"},
     "four threads": {"OMP_NUM_THREADS": "4", "POLARS_MAX_THREADS": "4", "RAYON_NUM_THREADS": "4"},
 }
 
 
 # Loaded by every interpreter before anything else: a clock 50 years off, and no way out.
 OFFLINE_50_YEARS_LATER = """
-import socket, time
-real = time.time
-time.time = lambda: real() + 50 * 365.25 * 86400
+import os, socket, time
+real, off = time.time, 50 * 365.25 * 86400
+off = -off if os.environ.get("CLOCK") == "early" else off
+time.time = lambda: real() + off
+time.time_ns = lambda: int((real() + off) * 1e9)
 class Closed(socket.socket):
     def connect(self, address):
         if self.family != socket.AF_UNIX:
@@ -59,21 +63,26 @@ socket.getaddrinfo = socket.gethostbyname = refuse
 def build_under(
     dataset: str, place: Path, settings: dict[str, str], workers: int, umask: int
 ) -> dict[str, str]:
-    """Hashes of a sample built by the program with these settings, from a folder of its own."""
+    """Hashes of a sample built by the program with these settings, from a folder of its own.
+
+    The kernel forbids it internet sockets, and with one worker every socket: see `sealed`.
+    """
     here = place / "cwd"
     here.mkdir(parents=True)
     (here / "sitecustomize.py").write_text(OFFLINE_50_YEARS_LATER)
     options = ["--out", "../out", "--workers", str(workers), "--quiet"]
     replaced = {k: str(here) if v == "HERE" else v for k, v in settings.items()}
     done = subprocess.run(
-        [sys.executable, SUPPORT / "toy_cli.py", "build", dataset, *options],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(here), **replaced},
+        [sys.executable, *(SUPPORT / n for n in ("sealed.py", "toy_cli.py")), "build", dataset,
+         *options],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(here),
+             "SEALED": "all" if workers == 1 else "internet", **replaced},
         cwd=here,
         umask=umask,
         capture_output=True,
         text=True,
         check=False,
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return hashes(place / "out" / f"{dataset}-sample")
 
@@ -119,16 +128,38 @@ def test_each_sample_with_another_hash_seed_zone_locale_and_umask(sample, tmp_pa
 
 
 @slow_sample
-@pytest.mark.parametrize("workers", [1, 2, 4])
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(("workers", "name"), [(2 ** (n % 3), m) for n, m in enumerate(SETTINGS)])
 def test_each_sample_under_all_settings(sample, tmp_path, dataset, name, workers):
     expected = hashes(sample(dataset) / f"{dataset}-sample")
     assert build_under(dataset, tmp_path, SETTINGS[name], workers, 0o027) == expected
 
 
 @slow_sample
-@pytest.mark.parametrize("method", ["spawn", "fork"])
-def test_each_sample_with_other_start_methods(sample, tmp_path, dataset, method):
-    with ProcessRunner(2, method) as runner:
+@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_each_sample_with_all_workers_and_start_methods(sample, tmp_path, dataset, workers, method):
+    with ProcessRunner(workers, method) as runner:
         built = api.run(api.Request(name=dataset, out=str(tmp_path)), runner)
     assert hashes(built.folder) == hashes(sample(dataset) / f"{dataset}-sample")
+
+
+FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))
+
+
+@slow_sample
+@pytest.mark.skipif(not FAKETIME, reason="needs libfaketime: apt-get install faketime")
+@pytest.mark.parametrize("clock", ["-50y", "+50y", "2038-01-19 03:14:05"])
+def test_each_sample_with_a_clock_that_every_library_sees(sample, tmp_path, dataset, clock):
+    """Also the clock of native code, and one that runs over the end of 32-bit seconds."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tangobench", "build", dataset, "--out", tmp_path, "--quiet"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "LD_PRELOAD": str(FAKETIME[0]),
+             "FAKETIME": clock, "FAKETIME_DONT_FAKE_MONOTONIC": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    began = json.loads((tmp_path / f"{dataset}-sample" / "run.json").read_text())["began"]
+    assert began[:4] != time.strftime("%Y")  # the clock really was another
+    assert hashes(tmp_path / f"{dataset}-sample") == hashes(sample(dataset) / f"{dataset}-sample")

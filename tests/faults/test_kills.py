@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from trees import hashes, temporary_files
@@ -16,6 +18,8 @@ from tangobench.pipeline.publish import verify
 from .conftest import slow_sample
 
 pytestmark = pytest.mark.faults
+KILLS = 50
+GROUP = 10
 
 
 def kill_after(process: subprocess.Popen, seconds: float) -> bool:
@@ -29,50 +33,77 @@ def kill_after(process: subprocess.Popen, seconds: float) -> bool:
         return True
 
 
-def kill_and_resume(start, words: list, times: list[float]) -> int:
-    """How often the build was killed before one was let through."""
-    killed = sum(kill_after(start(*words), seconds) for seconds in times)
+def let_through(start, words: list) -> float:
+    """Seconds of a build that nobody disturbs."""
+    began = time.monotonic()
     last = start(*words)
     out, err = last.communicate(timeout=280)
     assert last.returncode == 0, out + err
-    return killed
+    return time.monotonic() - began
+
+
+def records(store: Path) -> dict[str, tuple[int, int]]:
+    """Each finished unit: which file its record is, and when it was written."""
+    found = [(path, path.stat()) for path in (store / "records").rglob("*.json")]
+    return {path.name: (s.st_ino, s.st_mtime_ns) for path, s in found}
+
+
+def kill_often(start, words: list, out: Path, kills: int, rng: random.Random, whole: float) -> int:
+    """Kill `kills` builds that are under way; how many finished before they could be killed.
+
+    A unit that was recorded before a kill must still have that very record at the end: it was not
+    done again. So a kill costs at most the units under way, one per worker.
+    """
+    finished = killed = 0
+    while killed < kills:
+        before = records(out / ".units")
+        if not kill_after(start(*words), rng.uniform(0.15, 0.95) * whole):
+            finished += 1
+        else:
+            killed += 1
+        after = records(out / ".units")
+        assert {name: after.get(name) for name in before} == before
+        if killed < kills and (any(out.glob("*/manifest.lock.json")) or finished > killed):
+            shutil.rmtree(out)  # nothing more to lose: from the beginning
+    before = records(out / ".units")
+    let_through(start, words)
+    after = records(out / ".units")
+    assert {name: after.get(name) for name in before} == before
+    return finished
 
 
 def test_a_build_killed_at_random_times_gives_the_same_files(start, tmp_path, toy_original):
-    rng = random.Random(1)
     log = tmp_path / "log"
-    words = ["build", "toy", "--out", tmp_path / "out", "--workers", 2, "--set", "units=3"]
-    environment = {"TOY_SECONDS": "1.0", "TOY_LOG": str(log)}
-    times = [rng.uniform(0.3, 1.8) for _ in range(6)]
-    killed = kill_and_resume(lambda *w: start(*w, **environment), words, times)
+    out = tmp_path / "out"
+    words = ["build", "toy", "--out", out, "--workers", 2, "--set", "units=3"]
+
+    def slowly(*words: object) -> subprocess.Popen:
+        return start(*words, TOY_SECONDS="1.0", TOY_LOG=str(log))
+
+    rng = random.Random(1)
+    killed = sum(kill_after(slowly(*words), rng.uniform(0.3, 1.8)) for _ in range(6))
     assert killed >= 2
-    folder = tmp_path / "out" / "toy-sample"
+    let_through(slowly, words)
+    folder = out / "toy-sample"
     verify(folder)
     assert hashes(folder) == hashes(toy_original)
-    assert not temporary_files(tmp_path / "out")
+    assert not temporary_files(out)
     # Three units; a kill costs at most one unit per worker.
     assert len(log.read_text().split()) <= 3 + 2 * killed
 
 
 @slow_sample
 @pytest.mark.timeout(3000)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_each_sample_killed_25_times(start, tmp_path, sample, dataset, seed):
-    """Two seeds of 25: every time on a fresh folder or on what the kills before left."""
+@pytest.mark.parametrize("seed", range(KILLS // GROUP))
+def test_each_sample_killed_50_times(start, tmp_path, sample, dataset, seed):
+    """Five seeds of ten kills, each on what the kills before left."""
     original = sample(dataset) / f"{dataset}-sample"
-    rng = random.Random(seed)
     out = tmp_path / "out"
-    words = ["build", dataset, "--out", out, "--workers", 2]
-    began = time.monotonic()
-    kill_and_resume(start, words, [])
-    whole = time.monotonic() - began
-    killed = kill_and_resume(
-        start, [*words[:-4], "--out", tmp_path / "killed", "--workers", 2],
-        [rng.uniform(0.2, 0.9 * whole) for _ in range(25)],
-    )  # fmt: skip
-    assert killed >= 1
-    assert hashes(tmp_path / "killed" / original.name) == hashes(original)
-    assert not temporary_files(tmp_path / "killed")
+    words = ["build", dataset, "--out", out, "--workers", 2, "--quiet"]
+    whole = let_through(start, [*words[:3], tmp_path / "whole", *words[4:]])
+    kill_often(start, words, out, GROUP, random.Random(seed), whole)
+    assert hashes(out / original.name) == hashes(original)
+    assert not temporary_files(out)
 
 
 def test_kill_of_the_main_process_alone_leaves_no_worker_and_resumes(start, tmp_path, toy_original):
@@ -95,6 +126,6 @@ def test_kill_of_the_main_process_alone_leaves_no_worker_and_resumes(start, tmp_
         time.sleep(0.1)
     else:
         pytest.fail("workers outlived the build")
-    kill_and_resume(start, words, [])
+    let_through(start, words)
     assert hashes(tmp_path / "out" / "toy-sample") == hashes(toy_original)
     assert not temporary_files(tmp_path / "out")

@@ -21,6 +21,10 @@ from tangobench.pipeline.files import exclusive
 from tangobench.pipeline.manifest import LOCK_NAME
 from tangobench.pipeline.pool import ProcessRunner, SerialRunner
 
+from .conftest import slow_sample
+from .test_crash_points import drive
+from .test_training import drive as drive_training
+
 pytestmark = pytest.mark.faults
 
 SUPPORT = Path(fault_toy.__file__).parent
@@ -54,8 +58,11 @@ def operations(out: Path) -> list[str]:
     return done
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.EMFILE],
-                         ids=errno.errorcode.get)  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EFBIG],
+    ids=errno.errorcode.get,
+)
 @pytest.mark.parametrize(
     "step", [pytest.param(11, id="some"), pytest.param(1, id="every", marks=pytest.mark.slow)]
 )
@@ -76,7 +83,7 @@ def test_an_error_at_any_operation_is_told_and_resumed(
         except TangobenchError as error:
             assert error.exit_code == (2 if code == errno.EROFS else 7), f"{done[point]}: {error}"
             assert not (out / "toy-sample" / LOCK_NAME).exists()
-            if code in {errno.ENOSPC, errno.EDQUOT}:
+            if code in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
                 assert error.kind == "disk-full"
                 assert "bytes_needed" in error.details
         assert not temporary_files(out)
@@ -234,3 +241,58 @@ def test_no_descriptor_and_no_process_is_left_open(toy, tmp_path):
     for number in (1, 2):
         once(number)
     assert descriptors() <= before
+
+
+@slow_sample
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("error", ["ENOSPC", "EIO"])
+def test_an_error_at_each_tenth_write_of_each_sample(memory_folder, sample, dataset, error):
+    memo = sample(dataset) / ".units"
+    words = [dataset, memory_folder, "--points", "all", "--share", "3/10", "--memo", memo]
+    assert drive(*words, "--error", error)["wrong"] == []
+
+
+@pytest.mark.parametrize(
+    "shares", [pytest.param(40, id="some"), pytest.param(1, id="every", marks=pytest.mark.slow)]
+)
+def test_a_full_disk_at_the_writes_of_training(make_toy_math, tmp_path, memory_folder, shares):
+    """One message with the bytes needed; the run goes on later to the same bits."""
+    make_toy_math(tmp_path)
+    found = drive_training("full", tmp_path, memory_folder, f"0/{shares}")
+    assert found["wrong"] == []
+    assert found["tried"] >= 2
+
+
+HIDDEN = """
+for folder in /tmp /var/tmp; do mount -t tmpfs -o ro tmpfs $folder || exit 77; done
+exec "$@"
+"""
+
+
+@slow_sample
+def test_no_place_for_temporary_files_at_all(memory_folder, sample, dataset):
+    """/tmp, /var/tmp, HOME and the working folder cannot be written; only --out can."""
+    expected = hashes(sample(dataset) / f"{dataset}-sample")
+    words = ["-m", "tangobench", "build", dataset, "--out", memory_folder / "out", "--json"]
+    kept = {k: v for k, v in os.environ.items() if k not in ("TMPDIR", "TEMP", "TMP")}
+    done = subprocess.run(
+        ["unshare", "-m", "sh", "-c", HIDDEN, "-", sys.executable, *words],
+        env={**kept, "HOME": "/proc", "XDG_CACHE_HOME": str(memory_folder / "cache"),
+             "OMP_NUM_THREADS": "1"},
+        cwd="/proc",
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    if done.returncode == 77 or "unshare:" in done.stderr:
+        pytest.skip("only root can hide /tmp")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert hashes(memory_folder / "out" / f"{dataset}-sample") == expected
+
+
+def test_a_cache_that_cannot_be_written_is_told(program, tmp_path):
+    done = program(
+        "build", "lean", "--out", tmp_path, "--json", check=None, XDG_CACHE_HOME="/proc/x"
+    )
+    assert done.returncode in (2, 7), done.stdout + done.stderr
+    assert json.loads(done.stdout)["error"] in ("not-writable", "disk-error", "cache-unusable")

@@ -11,6 +11,7 @@ Usage: python crash_driver.py toy OUT --points all [--share 0/4] [--naive in-pla
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import shutil
@@ -30,6 +31,7 @@ from tangobench.pipeline.manifest import LOCK_NAME
 from tangobench.pipeline.pool import SerialRunner
 
 DIED = 137
+WRITING = {"open", "write", "fsync", "mkdir", "replace"}
 
 
 def in_child(action: Callable[[], None]) -> int:
@@ -39,6 +41,9 @@ def in_child(action: Callable[[], None]) -> int:
     if child == 0:
         try:
             action()
+        except TangobenchError as error:
+            told = error.kind != "disk-full" or "bytes_needed" in error.details
+            os._exit(error.exit_code if told else 1)
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -75,6 +80,15 @@ def crash_at(point: int, dataset: str, out: Path) -> None:
             os._exit(DIED)
 
     with before_each(out, die):
+        run_build(dataset, out)
+
+
+def fail_at(point: int, dataset: str, out: Path, code: int) -> None:
+    def fail(number: int, name: str, arguments: tuple) -> None:
+        if number == point and name in WRITING:
+            raise OSError(code, os.strerror(code))
+
+    with before_each(out, fail):
         run_build(dataset, out)
 
 
@@ -147,10 +161,17 @@ def naive(kind: str) -> None:
         publish._holds = lambda path, entry: path.exists()
 
 
-def try_point(point: int, dataset: str, place: Path, expected: dict[str, str]) -> list[str]:
+def try_point(
+    point: int, dataset: str, place: Path, expected: dict[str, str], error: str | None
+) -> list[str]:
     out, folder = place / f"at-{point}", f"{dataset}-sample"
-    code = in_child(lambda: crash_at(point, dataset, out))
-    wrong = left_behind(out, folder, expected) if code == DIED else [f"it ended with {code}"]
+    if error is None:
+        code = in_child(lambda: crash_at(point, dataset, out))
+        fine = code == DIED
+    else:
+        code = in_child(lambda: fail_at(point, dataset, out, getattr(errno, error)))
+        fine = code in (0, 7) and (code == 0 or not temporary_files(out))
+    wrong = left_behind(out, folder, expected) if fine else [f"it ended with {code}"]
     code = in_child(lambda: run_build(dataset, out))
     if code != 0:
         wrong.append(f"the resumed build ended with {code}")
@@ -171,6 +192,7 @@ def main() -> None:
     )
     parser.add_argument("--naive", choices=["in-place", "lock-first", "trusting"])
     parser.add_argument("--memo", type=Path)
+    parser.add_argument("--error", help="do not die but fail with this error of the system")
     args = parser.parse_args()
     fault_toy.register()
     if args.memo:
@@ -185,7 +207,7 @@ def main() -> None:
     share, shares = map(int, args.share.split("/"))
     points = range(total - 1, -1, -step)[share::shares]
     for point in points:
-        wrong += try_point(point, args.dataset, args.place, expected)
+        wrong += try_point(point, args.dataset, args.place, expected, args.error)
     print(json.dumps({"operations": total, "tried": len(points), "wrong": wrong}))
 
 

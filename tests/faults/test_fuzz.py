@@ -1,0 +1,57 @@
+"""Parsers fed with changed valid inputs and with noise; `make fuzz` does it guided by coverage."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import fuzz_targets
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.faults
+
+WORDS = [
+    *(b"theorem ", b":= by", b"/-", b"-/", b"\xc2\xab", b"%2e", b"://", b"[[", b"]]", b"{}", b'"'),
+    *(b"\0", b"\xff", b"1e999", b"nan", b"\\u0000", b"..", b"-1", b" " * 50, b"\xe2\x80\xa8"),
+]
+
+
+@st.composite
+def changed(draw, seeds):
+    """A seed with a few pieces cut, doubled or replaced."""
+    data = bytearray(draw(st.sampled_from(seeds)))
+    for _ in range(draw(st.integers(0, 4))):
+        place = draw(st.integers(0, len(data)))
+        piece = draw(st.sampled_from(WORDS) | st.binary(max_size=8))
+        data[place : place + draw(st.integers(0, 9))] = piece
+    return bytes(data)
+
+
+@pytest.mark.parametrize("name", fuzz_targets.TARGETS)
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_anything_is_read_or_refused(name, data):
+    seeds = fuzz_targets.seeds(name)
+    fuzz_targets.TARGETS[name](data.draw(changed(seeds) | st.binary(max_size=200)))
+
+
+@pytest.mark.parametrize("name", ["lean", "url", "spec", "lock", "record"])
+def test_time_is_linear_in_repeated_pieces(name):
+    """Sixteen times the input may take sixteen times as long, and some slack; not 256 times."""
+    rng = random.Random(3)
+    target = fuzz_targets.TARGETS[name]
+    seed = fuzz_targets.seeds(name)[0]
+    for _ in range(12):
+        start = rng.randrange(len(seed))
+        piece = seed[start : start + rng.randrange(1, 12)] + rng.choice(WORDS)
+
+        def seconds(size: int, piece: bytes = piece) -> float:
+            data = (piece * (size // len(piece) + 1))[:size]
+            began = time.process_time()
+            target(data)
+            return time.process_time() - began
+
+        small = min(seconds(8_000) for _ in range(2))
+        assert seconds(128_000) < 40 * small + 0.2, piece

@@ -1,0 +1,156 @@
+"""What is fed with anything: each target takes bytes and raises only if a promise is broken.
+
+- A parser reads its input or refuses it with an error of ours; it never crashes.
+- What it gives back keeps its invariants: offsets inside the file, normal forms that stay normal.
+- Time is linear: a case of a few kilobytes takes milliseconds. The caller sets the limit.
+
+Usage: `TARGETS["url"](b"http://a/%7e")`; seeds to begin with are in `SEEDS`.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tangobench.errors import CorruptionError, UsageError
+from tangobench.pipeline import api, shards
+from tangobench.pipeline.hashing import sha256_bytes
+from tangobench.pipeline.lean_lexer import Unterminated, mask
+from tangobench.pipeline.lean_proofs import extract
+from tangobench.pipeline.manifest import read_lock, seal, sign
+from tangobench.pipeline.reading import Shard
+from tangobench.pipeline.spec import manifest_file, read_spec
+from tangobench.pipeline.store import Record
+from tangobench.pipeline.text import normalise_url
+
+
+@functools.cache
+def _folder() -> Path:
+    shared = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(dir=shared if os.access(shared, os.W_OK) else None))
+
+
+def _file(data: bytes, name: str) -> Path:
+    path = _folder() / f"{os.getpid()}-{name}"
+    path.write_bytes(data)
+    return path
+
+
+def lean(data: bytes) -> None:
+    """Declarations lie inside the file, in order, and their parts in theirs."""
+    data = data.decode("utf-8", "replace").encode()  # other files are rejected before
+    try:
+        found = extract(data)
+        assert len(mask(data)) == len(data)
+    except Unterminated as error:
+        assert 0 <= error.offset < len(data)
+        return
+    end = 0
+    for one in found:
+        assert 0 <= one.decl_start <= one.kw_start < one.proof_start <= one.proof_end <= len(data)
+        assert one.kw_start >= end, "declarations overlap"
+        end = one.kw_start
+
+
+def url(data: bytes) -> None:
+    """A normal form is its own normal form."""
+    text = data.decode("utf-8", "surrogateescape")
+    for aggressive in (False, True):
+        normal = normalise_url(text, aggressive=aggressive)
+        assert normal is None or normalise_url(normal, aggressive=aggressive) == normal
+
+
+def spec(data: bytes) -> None:
+    """A TOML file is a spec or is refused, for every dataset."""
+    path = _file(data, "spec.toml")
+    for name in api.DATASETS:
+        try:
+            read_spec(api.module_of(name).Spec, path, "sample")
+        except UsageError as error:
+            assert error.fix
+
+
+def lock(data: bytes) -> None:
+    """A lock is read or refused; so is one whose checksums somebody made to fit."""
+    candidates = [data]
+    try:
+        fields = json.loads(data)
+        fields.pop("checksum", None)
+        candidates.append(sign(seal(fields)).to_bytes())
+    except Exception:
+        pass  # nobody can make a lock of it
+    for candidate in candidates:
+        try:
+            found = read_lock(_file(candidate, "lock.json"))
+        except CorruptionError:
+            continue
+        paths = [entry["path"] for entry in found.shards + found.data["side_files"]]
+        assert not any(path.startswith("/") or ".." in path.split("/") for path in paths)
+
+
+@functools.cache
+def _shard() -> tuple[bytes, dict[str, Any]]:
+    import numpy as np
+
+    columns = {
+        "tokens": shards.lists(np.arange(40, dtype=np.uint16), np.arange(6) * 8),
+        "target_start": shards.scalars(np.full(5, 2, np.uint16)),
+        "path": shards.strings([f"Füße/{n}.lean" for n in range(5)]),
+    }
+    data, info = shards.encode(columns, batch_rows=2)
+    return bytes(data), {**info, "path": "shard", "config": "default", "split": "train"}
+
+
+def shard(data: bytes) -> None:
+    """A shard of any bytes, its lock made to fit, is read or refused."""
+    _, info = _shard()
+    path = _file(data, "shard.arrow")
+    offsets = [min(offset, max(0, len(data) - 1)) for offset in info["batch_offsets"]]
+    fitting = {"path": path.name, "bytes": len(data), "sha256": sha256_bytes(data)}
+    try:
+        opened = Shard(path.parent, {**info, **fitting, "batch_offsets": offsets})
+        for row in range(info["rows"]):
+            opened.tokens(row).sum()
+        opened.check_rows()
+    except CorruptionError as error:
+        assert path.name in error.message
+
+
+def record(data: bytes) -> None:
+    """A unit record is one or none."""
+    Record.from_bytes(data)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    "lean": lean,
+    "url": url,
+    "spec": spec,
+    "lock": lock,
+    "shard": shard,
+    "record": record,
+}
+
+
+def seeds(name: str) -> list[bytes]:
+    """Valid inputs, from which a fuzzer finds its way."""
+    if name == "lean":
+        root = Path(str(manifest_file(""))).parent / "pipeline" / "data" / "lean_sample"
+        files = sorted(root.rglob("*.lean")) or sorted(
+            Path(api.__file__).parent.glob("data/lean_sample/**/*.lean")
+        )
+        return [path.read_bytes()[:2000] for path in files[:8]]
+    if name == "url":
+        return [b"HTTP://User@Example.com:80/%7euser/../a?utm_source=x&b=1#top", b"a:b", b"//"]
+    if name == "spec":
+        return [manifest_file(f"{dataset}.toml").read_bytes() for dataset in api.DATASETS]
+    if name == "lock":
+        whole = json.loads(manifest_file("lean.sample.lock.json").read_bytes())
+        return [json.dumps(whole).encode()]
+    if name == "shard":
+        return [_shard()[0]]
+    return [Record(key="ab", address="cd", size=1, result={"rows": 1}).to_bytes()]
