@@ -6,6 +6,7 @@ WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 SOURCE  ?=
 EXTRAS  := fast,dask,report,cards,hub,dev
 DATASET ?= dm_math
+CASES   ?= 100000
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -20,8 +21,8 @@ export OMP_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup data-fineweb data-lean data-dm-math data verify reproduce replicate report \
-  test test-faults test-browser test-lean lint types bench bench-fineweb bench-lean bench-dm-math \
-  bench-model bench-loader bench-flows deploy undeploy prefect-env constraints clean
+  test test-faults fuzz test-browser test-lean lint types bench bench-fineweb bench-lean bench-dm-math \
+  bench-model bench-loader bench-flows bench-memory deploy undeploy prefect-env constraints clean
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} \
@@ -93,6 +94,11 @@ types: $(STAMP) ## mypy --strict over the whole package
 test-faults: $(STAMP) ## kill, corrupt, starve and lie to every builder and reader
 	$(TEST) -m faults
 
+fuzz: $(STAMP) ## the parsers, guided by coverage: CASES (default 100,000) per target
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	@for target in url record lean lock spec shard; do \
+	  PYTHONPATH=tests/support $(BIN)/python tests/support/fuzz.py $$target $(CASES) || exit 1; done
+
 test-browser: $(STAMP) ## the report in a headless Chromium
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y chromium; } \
 	  || { echo "needs a browser: apt-get install chromium"; exit 1; }
@@ -119,6 +125,9 @@ bench-model: $(STAMP) ## kernels against naive and query-chunked
 
 bench-loader: $(STAMP) ## rows/s of the loader against memmap and datasets
 	$(BIN)/python bench/loader.py
+
+bench-memory: $(STAMP) ## peak memory as the input grows tenfold
+	$(BIN)/python bench/memory.py
 
 bench-flows: $(STAMP) ## what orchestration costs
 	$(BIN)/python bench/flows.py

@@ -8,12 +8,18 @@ from __future__ import annotations
 import importlib
 
 import pytest
+from trees import hashes
 
 from tangobench.flows._build import Where, in_process
 from tangobench.pipeline.api import DATASETS, Request
 from tangobench.pipeline.manifest import committed_lock
 
-pytestmark = [pytest.mark.prefect, pytest.mark.dask, pytest.mark.xdist_group("prefect")]
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.prefect,
+    pytest.mark.dask,
+    pytest.mark.xdist_group("prefect"),
+]
 
 
 def run_flow(dataset, out, **options):
@@ -23,9 +29,15 @@ def run_flow(dataset, out, **options):
     return state.result()["root"]
 
 
+@pytest.mark.parametrize(
+    "workers", [pytest.param(n, marks=() if n == 2 else pytest.mark.slow) for n in (1, 2, 4)]
+)
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_a_flow_gives_the_committed_root(dataset, prefect_server, tmp_path):
-    assert run_flow(dataset, tmp_path, workers=2) == committed_lock(dataset, "sample").root
+def test_a_flow_gives_the_committed_root(dataset, workers, prefect_server, sample, tmp_path):
+    assert run_flow(dataset, tmp_path, workers=workers) == committed_lock(dataset, "sample").root
+    if workers != 2:
+        name = f"{dataset}-sample"
+        assert hashes(tmp_path / name) == hashes(sample(dataset) / name)
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
