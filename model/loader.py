@@ -12,8 +12,6 @@ Usage: `loader = Loader(open_dataset(folder), batch=64, seed=101); batch = next(
 
 from __future__ import annotations
 
-import bisect
-import itertools
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,7 +21,7 @@ import numpy as np
 
 from tangobench.errors import MismatchError, UsageError
 from tangobench.model.order import rows_at
-from tangobench.pipeline.reading import Dataset, Shard
+from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.rows import target_mask
 
 NDArray = np.ndarray[Any, Any]
@@ -78,7 +76,11 @@ class Batch:
 
 
 class Stream:
-    """All rows of one config and split with their target masks, from checked shards."""
+    """All rows of one config and split with their target masks, from checked shards.
+
+    Where each row is stands in arrays over all rows (16 bytes per row), filled shard by shard as
+    they pass their checks: a batch is a few vector operations and one copy per row.
+    """
 
     def __init__(
         self, dataset: Dataset, config: str, split: str, *, context: int | None = None
@@ -88,8 +90,10 @@ class Stream:
         self.context = context
         self.table = dataset.rows(config, split)
         entries = dataset.lock.shards_of(config, split)
-        self._ends = list(itertools.accumulate(entry["rows"] for entry in entries))
-        self._starts = [0, *self._ends]
+        self._bounds = np.cumsum([0, *(entry["rows"] for entry in entries)])
+        self._starts = np.empty(len(self.table), np.int64)
+        self._lengths = np.empty(len(self.table), np.int32)
+        self._first_targets = np.empty(len(self.table), np.int32)
         self._pool = ThreadPoolExecutor(_CHECKERS, thread_name_prefix="shard-check")
         self._checks = [self._pool.submit(self._open, index) for index in range(len(entries))]
 
@@ -102,40 +106,56 @@ class Stream:
 
     def row(self, row: int) -> tuple[NDArray, NDArray]:
         """Tokens and target mask of a row, cut to the context if one is set."""
-        tokens, first = self._cut(row)
-        return tokens, target_mask(self.convention, tokens, first)
+        (flat,), starts, lengths, firsts = self._find(np.array([row]))
+        tokens = flat[starts[0] : starts[0] + lengths[0]]
+        return tokens, target_mask(self.convention, tokens, int(firsts[0]))
 
     def batch(self, rows: NDArray, step: int = 0) -> Batch:
         """Chosen rows, padded; the masks are those of `row`, made for all rows at once."""
-        found = [self._cut(row) for row in rows.tolist()]
-        lengths = np.array([len(tokens) for tokens, _ in found], np.int64)
-        first = np.array([max(1, start) for _, start in found], np.int64)
-        tokens_BT = np.full((len(found), lengths.max()), self.convention["pad"], np.int32)
-        for place, (tokens, _) in enumerate(found):
-            tokens_BT[place, : len(tokens)] = tokens
-        position = np.arange(tokens_BT.shape[1])
-        targets_BT = (position >= first[:, None]) & (position < lengths[:, None])
-        if self.convention["masked_target"] is not None:
-            targets_BT &= tokens_BT != self.convention["masked_target"]
-        return Batch(step, self.config, rows, tokens_BT, targets_BT, lengths)
+        flats, starts, lengths, firsts = self._find(rows)
+        longest, ragged = int(lengths.max()), int(lengths.min()) < int(lengths.max())
+        tokens_BT = np.empty((len(rows), longest), np.int32)
+        if ragged:
+            tokens_BT.fill(self.convention["pad"])
+        stops = (starts + lengths).tolist()
+        for out, flat, start, stop in zip(tokens_BT, flats, starts.tolist(), stops, strict=True):
+            out[: stop - start] = flat[start:stop]
+        masked = self.convention["masked_target"]
+        targets_BT = np.ones_like(tokens_BT, bool) if masked is None else tokens_BT != masked
+        targets_BT[:, 0] = False
+        if ragged or int(firsts.max()) > 1:
+            position = np.arange(longest, dtype=np.int32)
+            targets_BT &= position >= firsts[:, None]
+            targets_BT &= position < lengths[:, None]
+        return Batch(step, self.config, rows, tokens_BT, targets_BT, lengths.astype(np.int64))
 
-    def _cut(self, row: int) -> tuple[NDArray, int]:
-        """Tokens of a row and its first target; cut, a row keeps its end if it has a prompt."""
-        index = bisect.bisect_right(self._ends, row)
-        shard, target_starts = self._checks[index].result()
-        place = row - self._starts[index]
-        tokens = shard.tokens(place)
-        excess = 0 if self.context is None else max(0, len(tokens) - self.context)
-        if target_starts is None:
-            return tokens[: len(tokens) - excess], 0
-        return tokens[excess:], int(target_starts[place]) - excess
+    def _find(self, rows: NDArray) -> tuple[list[NDArray], NDArray, NDArray, NDArray]:
+        """Each row's file, start, length and first target; cut, a prompted row keeps its end."""
+        shards = (np.searchsorted(self._bounds, rows, side="right") - 1).tolist()
+        opened = {shard: self._checks[shard].result() for shard in set(shards)}
+        flats = [opened[shard][0] for shard in shards]
+        starts, lengths, firsts = (
+            x[rows] for x in (self._starts, self._lengths, self._first_targets)
+        )
+        if self.context is None:
+            return flats, starts, lengths, firsts
+        excess = np.maximum(lengths - self.context, 0)
+        prompted = np.array([opened[shard][1] for shard in shards])
+        kept_end = np.where(prompted, excess, 0)
+        return flats, starts + kept_end, lengths - excess, firsts - kept_end
 
-    def _open(self, index: int) -> tuple[Shard, NDArray | None]:
+    def _open(self, index: int) -> tuple[NDArray, bool]:
+        """Check a shard and note where its rows are; its tokens, and whether rows have prompts."""
         shard = self.table.shard(index)
+        rows = slice(self._bounds[index], self._bounds[index + 1])
+        flat, self._starts[rows], self._lengths[rows] = shard.token_places
         batches = [shard.batch(i) for i in range(len(shard.entry["batch_offsets"]))]
         if not batches or "target_start" not in batches[0].schema.names:
-            return shard, None
-        return shard, np.concatenate([batch.column("target_start").to_numpy() for batch in batches])
+            self._first_targets[rows] = 0
+            return flat, False
+        first = [batch.column("target_start").to_numpy() for batch in batches]
+        self._first_targets[rows] = np.concatenate(first)
+        return flat, True
 
 
 class Loader:

@@ -18,7 +18,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,14 @@ from tangobench.pipeline.manifest import Lock, read_lock
 NDArray = np.ndarray[Any, Any]
 
 _SIDE_BATCH: Final = 1024
+
+
+class TokenPlaces(NamedTuple):
+    """A shard's bytes as tokens, and where in them each row is."""
+
+    flat: NDArray
+    starts: NDArray
+    lengths: NDArray
 
 
 class Shard:
@@ -98,16 +106,30 @@ class Shard:
             views.append((values, column.type.list_size if fixed else column.offsets.to_numpy()))
         return views
 
+    @functools.cached_property
+    def token_places(self) -> TokenPlaces:
+        """Where each row's tokens are: 12 bytes per row, so that a row is one slice of the file."""
+        kind = np.dtype(self.token_views[0][0].dtype if self.token_views else np.uint8)
+        flat = np.frombuffer(self._buffer, kind, self._buffer.size // kind.itemsize)
+        starts, lengths = (
+            np.empty(self.entry["rows"], np.int64),
+            np.empty(self.entry["rows"], np.int32),
+        )
+        row = 0
+        for values, view in self.token_views:
+            fixed = isinstance(view, int)
+            bounds = np.arange(0, len(values) + 1, view) if fixed else np.asarray(view)
+            rows = slice(row, row := row + len(bounds) - 1)
+            first = (values.ctypes.data - self._buffer.address) // kind.itemsize
+            np.add(bounds[:-1], first, out=starts[rows])
+            np.subtract(bounds[1:], bounds[:-1], out=lengths[rows], casting="same_kind")
+        return TokenPlaces(flat, starts, lengths)
+
     def tokens(self, row: int) -> NDArray:
         """The tokens of a row, as a view into the mapped file."""
-        index, place = divmod(row, self.entry["batch_rows"])
-        values, bounds = self.token_views[index]
-        if isinstance(bounds, int):
-            start, stop = place * bounds, (place + 1) * bounds
-        else:
-            start, stop = bounds[place], bounds[place + 1]
-        view: NDArray = values[start:stop]
-        return view
+        flat, starts, lengths = self.token_places
+        start = starts[row]
+        return flat[start : start + lengths[row]]
 
 
 class SideTable:
