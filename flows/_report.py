@@ -23,6 +23,7 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
+from tangobench.errors import TangobenchError
 from tangobench.flows._summary import lock_table
 from tangobench.pipeline.manifest import Lock
 from tangobench.pipeline.progress import Reporter
@@ -93,6 +94,21 @@ def attempt(call: Callable[[], Any], logger: Logger) -> Any:
     except Exception as error:
         logger.warning("artifact not stored: %s", error)
         return None
+
+
+class _Expected(logging.Filter):
+    """Drops the engine's traceback of an error that was already told in words."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], TangobenchError))
+
+
+def without_tracebacks(logger: Logger) -> None:
+    """A user's mistake is a message in the log and in the state, not thirty lines of engine."""
+    own = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
+    for each in (own, logging.getLogger("prefect.engine"), logging.getLogger("prefect.flow_runs")):
+        if not any(isinstance(known, _Expected) for known in each.filters):
+            each.addFilter(_Expected())
 
 
 def add_tags(tags: list[str]) -> None:

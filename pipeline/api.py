@@ -108,7 +108,7 @@ def run(request: Request, runner: Runner, reporter: Reporter | None = None) -> B
     spec = request.spec()
     folder = request.folder
     lock_file = folder.parent / ".locks" / folder.name
-    with exclusive(lock_file, wait_seconds=request.wait_seconds):
+    with exclusive(lock_file, wait_seconds=request.wait_seconds, say=reporter.say):
         publish.refuse_other_spec(folder, as_dict(spec))
         if request.source is None and (lock := _finished(folder)) is not None:
             reporter.say(f"{folder} is already built; every file was checked again")

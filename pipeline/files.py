@@ -17,7 +17,7 @@ import os
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -141,13 +141,18 @@ def _room(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path, *, wait_seconds: float = 0.0) -> Iterator[None]:
-    """Hold `path` as a lock; the kernel releases it when the process dies, so none goes stale."""
+def exclusive(
+    path: Path, *, wait_seconds: float = 0.0, say: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Hold `path` as a lock; the kernel releases it when the process dies, so none goes stale.
+
+    A wait is announced once through `say`.
+    """
     with explain_os_errors(path, 0):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        _take(path, descriptor, time.monotonic() + wait_seconds)
+        _take(path, descriptor, time.monotonic() + wait_seconds, say)
         with contextlib.suppress(OSError):  # who holds it is a courtesy; a full disk has no room
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -156,7 +161,7 @@ def exclusive(path: Path, *, wait_seconds: float = 0.0) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _take(path: Path, descriptor: int, deadline: float) -> None:
+def _take(path: Path, descriptor: int, deadline: float, say: Callable[[str], None] | None) -> None:
     with explain_os_errors(path, 0):
         while True:
             try:
@@ -165,6 +170,9 @@ def _take(path: Path, descriptor: int, deadline: float) -> None:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     raise _busy(path, descriptor) from None
+                if say is not None:
+                    say(f"waiting: {_busy(path, descriptor).message}")
+                    say = None
             time.sleep(0.1)
 
 

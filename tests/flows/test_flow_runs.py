@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 
 import pytest
 
 from tangobench.pipeline import api
+from tangobench.pipeline.files import exclusive
 
 pytestmark = [pytest.mark.prefect, pytest.mark.xdist_group("prefect")]
 
@@ -139,3 +141,21 @@ def test_verify_flow_passes_and_then_names_the_damaged_file(build, tmp_path):
     shard.write_bytes(bytes(data))
     bad = verify(str(folder), return_state=True)
     assert bad.is_failed() and shard.name in bad.message
+
+
+def test_a_run_waits_for_another_one_at_the_same_target(build, tmp_path):
+    lock = tmp_path / "out" / ".locks" / "lean-sample"
+    held = threading.Event()
+
+    def hold():
+        with exclusive(lock):
+            held.set()
+            time.sleep(2)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    held.wait(10)
+    state = build()
+    holder.join()
+    assert state.is_completed()
+    assert any(line.startswith("waiting: process") for line in read_logs(state, state.message))

@@ -156,6 +156,7 @@ def test_exit_codes_and_messages(project, words, faults, said):
     done = project.deployment_run(*words, **faults)
     assert done.returncode == 1
     assert said in " ".join((done.stdout + done.stderr).split())
+    assert "Traceback" not in done.stdout + done.stderr
 
 
 @pytest.mark.slow
