@@ -64,7 +64,7 @@ def _fold(href: str) -> str:
         href = "http://" + rest.removeprefix("www.")
     page, _, query = href.partition("?")
     kept = sorted(p for p in query.split("&") if p and not _TRACKING.fullmatch(p.partition("=")[0]))
-    page = page.rstrip("/")
+    page = page.rstrip("/ ")  # a space at the end would be lost when parsed again
     return page + "?" + "&".join(kept) if kept else page
 
 

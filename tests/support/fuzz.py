@@ -23,7 +23,13 @@ def main() -> None:
     for number, data in enumerate(fuzz_targets.seeds(name)):
         (corpus / f"seed-{number}").write_bytes(data)
     limits = [f"-runs={cases}", f"-seed={seed}", "-timeout=10", "-rss_limit_mb=3000"]
-    options = [*limits, "-max_len=4096", "-print_final_stats=1", str(corpus)]
+    options = [
+        *limits,
+        "-max_len=4096",
+        "-print_final_stats=1",
+        f"-artifact_prefix={corpus}/",
+        str(corpus),
+    ]
     atheris.Setup([sys.argv[0], *options], fuzz_targets.TARGETS[name])
     atheris.Fuzz()
 
