@@ -20,13 +20,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from tangobench.errors import CorruptionError, ResourceError, UsageError
 from tangobench.pipeline.files import write_atomic
 from tangobench.pipeline.hashing import canonical_json, digest, sha256_bytes
+
+_SMALL: Final = 1 << 20  # below this a read beats mapping a file of many megabytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,9 +59,7 @@ class Record:
 class Store(ABC):
     """Objects and records; the two subclasses decide where bytes live."""
 
-    def put(
-        self, key: str, data: Any, result: dict[str, Any], sha256: str | None = None
-    ) -> Record:
+    def put(self, key: str, data: Any, result: dict[str, Any], sha256: str | None = None) -> Record:
         """Store a unit's object, then its record; `sha256` is the object's, if known."""
         # As it will be read back: tuples become lists, keys strings, and then sorted. A build that
         # resumes must see exactly what the build that was killed saw.
@@ -128,6 +128,16 @@ class LocalStore(Store):
                 fix="make the unit store readable, or choose another --store",
                 path=str(path),
             ) from error
+
+    def read_range(self, address: str, start: int, length: int) -> pa.Buffer:
+        """A part of an object; a small one without mapping the whole file."""
+        if length > _SMALL:
+            return self.read(address).slice(start, length)
+        try:
+            with (self.root / _object_name(address)).open("rb", buffering=0) as file:
+                return pa.py_buffer(os.pread(file.fileno(), length, start))
+        except FileNotFoundError:
+            raise _gone(address) from None
 
     def clear_scratch(self) -> None:
         """Remove temporary files of this build's dead writers."""
