@@ -237,9 +237,12 @@ def _require_name(path: Path, run: str) -> None:
 
 
 def _is_another_kind(path: Path) -> bool:
-    """Whether a file says that it is one of our other objects, such as a replication."""
+    """Whether a file is one of our other objects, such as a replication, and whole."""
     try:
-        form = json.loads(path.read_bytes())["format"]
+        form = str(json.loads(path.read_bytes())["format"])
+        if form.startswith("tangobench-") and form != FORMAT:
+            read_result(path, form)  # a flipped bit in the name of the format is no other kind
+            return True
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return False  # damaged: `read_result` will say so
-    return str(form).startswith("tangobench-") and form != FORMAT
+        pass  # damaged: `read_result` will say so
+    return False
