@@ -257,7 +257,7 @@ def test_a_server_that_is_there_is_used_and_left_alone(prefect_server, tmp_path)
         worker = psutil.Process(first["worker"]["pid"])
     finally:
         assert project.server("down").returncode == 0
-    assert not worker.is_running()
+    assert not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE
     assert _api.answers(url)
 
 
