@@ -99,6 +99,11 @@ fuzz: $(STAMP) ## the parsers, guided by coverage: CASES (default 100,000) per t
 	@for target in url record lean lock spec shard; do \
 	  PYTHONPATH=tests/support $(BIN)/python tests/support/fuzz.py $$target $(CASES) || exit 1; done
 
+audit: $(STAMP) ## known holes in the pinned versions (needs a network)
+	@$(PYTHON) -m venv build/audit && build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
+	@build/audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt \
+	  || { echo "audit: holes found, or the advisory database is out of reach (see above)"; exit 1; }
+
 test-browser: $(STAMP) ## the report in a headless Chromium
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y chromium; } \
 	  || { echo "needs a browser: apt-get install chromium"; exit 1; }
