@@ -21,7 +21,7 @@ export OMP_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup data-fineweb data-lean data-dm-math data verify reproduce replicate report \
-  test test-faults fuzz test-browser test-lean lint types bench bench-fineweb bench-lean bench-dm-math \
+  test test-faults fuzz audit test-browser test-lean lint types bench bench-fineweb bench-lean bench-dm-math \
   bench-model bench-loader bench-flows bench-memory deploy undeploy prefect-env constraints clean
 
 help: ## print this list
