@@ -109,12 +109,12 @@ test-browser: $(STAMP) ## the report in a headless Chromium
 	  || { echo "needs a browser: apt-get install chromium"; exit 1; }
 	$(TEST) -m browser
 
-test-lean: $(STAMP) ## the extractor against Lean's own parser (minutes, 4 GB)
+test-lean: $(STAMP) ## a real Lean judges extractor and proofs (minutes, 4 GB; SOURCE= a Mathlib repository)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lean]'
-	$(BIN)/python -m pytest tests/lean_check -m slow
+	$(if $(SOURCE),TANGOBENCH_MATHLIB='$(SOURCE)') $(BIN)/python -m pytest tests/lean_check -m slow -rsP
 
 ## Speed
-bench: bench-fineweb bench-lean bench-dm-math bench-model bench-loader bench-flows ## everything side by side with its peers
+bench: bench-fineweb bench-lean bench-dm-math bench-model bench-speed bench-loader bench-flows ## everything side by side with its peers
 
 bench-fineweb: $(STAMP) ## FineWeb build and its parts
 	$(BIN)/python bench/fineweb.py
@@ -127,6 +127,9 @@ bench-dm-math: $(STAMP) ## generator against upstream
 
 bench-model: $(STAMP) ## kernels against naive and query-chunked
 	$(BIN)/python bench/model.py
+
+bench-speed: $(STAMP) ## tokens/s and peak memory of training and decoding
+	$(TOOL) model speed --lengths 256 1024 4096 8192 --save bench/results/speed.json
 
 bench-loader: $(STAMP) ## rows/s of the loader against memmap and datasets
 	$(BIN)/python bench/loader.py

@@ -48,10 +48,10 @@ def evaluate(
     out = folder.absolute().parents[1]
     path, trained, run = final_checkpoint(folder)
     dataset = dataset_of(run, out)
-    _require_root(trained, dataset, path)
+    require_root(trained, dataset, path)
     if match_answers:
         _require_questions(dataset)
-    model = _model_of(path, trained, run, device)
+    model = model_of(path, trained, run, device)
     body = _body(run, trained, dataset, folder)
     body |= _scores(model, dataset, run, tokens_at_once)
     if match_answers:
@@ -114,16 +114,18 @@ def final_checkpoint(folder: Path) -> tuple[Path, checkpoint.Checkpoint, Run]:
 
 def load_model(folder: Path, device: str = "cpu") -> LanguageModel:
     """The model of a finished run."""
-    return _model_of(*final_checkpoint(folder), device)
+    return model_of(*final_checkpoint(folder), device)
 
 
-def _model_of(path: Path, trained: checkpoint.Checkpoint, run: Run, device: str) -> LanguageModel:
+def model_of(path: Path, trained: checkpoint.Checkpoint, run: Run, device: str) -> LanguageModel:
+    """The model of a checkpoint."""
     model = build(run.recipe.model_config(), seed=run.init_seed, device=device)
     checkpoint.restore_weights(model, trained, path)
     return model.eval()
 
 
-def _require_root(trained: checkpoint.Checkpoint, dataset: Dataset, path: Path) -> None:
+def require_root(trained: checkpoint.Checkpoint, dataset: Dataset, path: Path) -> None:
+    """The dataset must be the one that the checkpoint was trained on."""
     found, expected = dataset.lock.root, trained.meta["loader"]["root"]
     if found != expected:
         raise MismatchError(

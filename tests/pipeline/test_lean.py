@@ -186,6 +186,17 @@ def test_holdout_takes_whole_folders(tmp_path: Path) -> None:
     )
 
 
+def test_options_of_the_command_are_short_for_the_spec(tmp_path: Path) -> None:
+    words = ["--source", str(sample_repository()), "--commit", SAMPLE_COMMIT, "--root", "Sample"]
+    holdout = ["--holdout", "Sample/Logic", "--holdout", "Sample/Data/"]
+    assert main(["build", "lean", "--out", str(tmp_path), *words, *holdout, "--quiet"]) == 0
+    dataset = open_dataset(tmp_path / "lean-sample")
+    assert dataset.lock.spec["holdout"] == ["Sample/Logic", "Sample/Data/"]
+    assert dataset.lock.spec["root"] == "Sample"
+    trained = {row["path"].split("/")[1] for row in rows_of(dataset.folder, "source", "train")}
+    assert trained == {"Order"}
+
+
 @pytest.mark.parametrize("folder", ["Sample/Log", "Nowhere"])
 def test_empty_holdout(folder: str, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:

@@ -35,6 +35,14 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="override one key of the spec (TOML value), may be repeated",
     )
+    parser.add_argument("--commit", metavar="SHA", help="lean: another commit than the spec's")
+    parser.add_argument("--root", metavar="DIR", help="lean: another folder of the repository")
+    parser.add_argument(
+        "--holdout",
+        action="append",
+        metavar="DIR",
+        help="lean: a folder that becomes validation, instead of the hashed share; may be repeated",
+    )
 
 
 def count(word: str) -> int:
@@ -82,6 +90,13 @@ def overrides_of(words: list[str]) -> dict[str, Any]:
                 )
         table[last] = parsed
     return found
+
+
+def request_overrides(args: argparse.Namespace) -> dict[str, Any]:
+    """`--set`, and the options that are short for it."""
+    short = {key: getattr(args, key) for key in ("commit", "root", "holdout")}
+    given = {key: value for key, value in short.items() if value is not None}
+    return {**overrides_of(args.set), **given}
 
 
 def emit_json(value: Any) -> None:

@@ -11,7 +11,7 @@ from tangobench.commands._common import (
     add_output_options,
     add_request_options,
     emit_json,
-    overrides_of,
+    request_overrides,
     seconds,
 )
 from tangobench.errors import MismatchError, ResourceError, UsageError
@@ -71,7 +71,7 @@ def _request(args: argparse.Namespace) -> Any:
         source=args.source,
         store=getattr(args, "store", None),
         manifest=args.manifest,
-        overrides=overrides_of(args.set),
+        overrides=request_overrides(args),
         wait_seconds=getattr(args, "wait", 0.0),
     )
 

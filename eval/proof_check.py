@@ -1,0 +1,207 @@
+"""Generated proofs of validation theorems, judged by Lean.
+
+- The prompt is the row up to its first target, cut on the left to leave room for half a context of
+  new tokens (or a whole proof); decoding is greedy and ends at EOT. What never ends has failed.
+- The generated text replaces the original proof in its file, and Lean judges that file.
+- Shares are of the proofs that were checked, with 95% Wilson intervals. What could not be checked
+  (no such Lean, an import that is missing, an original that does not pass) is counted apart and
+  never as failed.
+
+Usage: `report = check_proofs(model, dataset, WasmChecker(), source=None)`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import torch
+
+from tangobench.errors import InputError, UsageError
+from tangobench.eval.intervals import wilson
+from tangobench.eval.proof_tasks import Task, Verdict, refusal, theorem_at
+from tangobench.pipeline.lean import TABLE_FILE
+from tangobench.pipeline.lean_fetch import open_repository
+from tangobench.pipeline.lean_git import list_files, read_files
+from tangobench.pipeline.lean_sample import sample_repository
+from tangobench.pipeline.reading import Dataset
+from tangobench.pipeline.tokens import EOT, gpt2
+
+_SHOWN: Final = 100
+
+
+class Checker(Protocol):
+    """Something that lets Lean judge."""
+
+    @property
+    def name(self) -> str:
+        """How results call it."""
+        ...
+
+    def prepare(self) -> None:
+        """Raise `lean-unavailable` if there is no Lean to ask."""
+        ...
+
+    def check(self, tasks: Sequence[Task]) -> list[Verdict]:
+        """A verdict for each task, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProofReport:
+    """Verdicts with the tasks they are about."""
+
+    checker: str
+    tasks: list[Task]
+    verdicts: list[Verdict]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for results."""
+        counts = Counter(verdict.outcome for verdict in self.verdicts)
+        checked = counts["proved"] + counts["failed"]
+        low, high = wilson(counts["proved"], checked)
+        return {
+            "checker": self.checker,
+            "generated": len(self.verdicts),
+            "checked": checked,
+            "proved": counts["proved"],
+            "share": counts["proved"] / checked if checked else None,
+            "low": low,
+            "high": high,
+            "failed": self._reasons("failed"),
+            "unchecked": self._reasons("unchecked"),
+            "proofs": [
+                {
+                    "path": task.path,
+                    "declaration": task.theorem.name,
+                    "generated": task.proof.encode(errors="replace").decode(),
+                    "outcome": verdict.outcome,
+                    "reason": verdict.reason,
+                    "detail": verdict.detail,
+                }
+                for task, verdict in zip(self.tasks[:_SHOWN], self.verdicts, strict=False)
+            ],
+        }
+
+    def _reasons(self, outcome: str) -> dict[str, int]:
+        found = Counter(v.reason for v in self.verdicts if v.outcome == outcome)
+        return dict(sorted(found.items()))
+
+
+def check_proofs(
+    model: Any,
+    dataset: Dataset,
+    checker: Checker,
+    *,
+    source: str | None = None,
+    context: int | None = None,
+    limit: int | None = None,
+) -> ProofReport:
+    """Generate a proof for each validation theorem (or the first `limit`) and have it judged."""
+    if dataset.lock.name != "lean":
+        raise UsageError(
+            f"proofs need Lean theorems, {dataset.folder} is {dataset.lock.name}",
+            kind="dataset-unfit",
+            fix="use check-proofs with a lean run",
+        )
+    checker.prepare()
+    count = len(dataset.rows("proof", "validation"))
+    rows = range(count if limit is None else min(limit, count))
+    places = theorems(dataset, source, rows)
+    texts = generated(model, dataset, rows, context or dataset.lock.configs["proof"]["context"])
+    tasks = [
+        Task(task.path, task.source, task.theorem, text or "")
+        for task, text in zip(places, texts, strict=True)
+    ]
+    return ProofReport(checker.name, tasks, judged(tasks, texts, checker))
+
+
+def judged(tasks: Sequence[Task], texts: Sequence[str | None], checker: Checker) -> list[Verdict]:
+    """Refuse what must not reach Lean, and let Lean judge the rest."""
+    verdicts = [
+        Verdict("failed", "no-end") if text is None else refusal(task)
+        for task, text in zip(tasks, texts, strict=True)
+    ]
+    asked = [index for index, verdict in enumerate(verdicts) if verdict is None]
+    answers = checker.check([tasks[index] for index in asked]) if asked else []
+    found = dict(zip(asked, answers, strict=True))
+    return [verdict or found[index] for index, verdict in enumerate(verdicts)]
+
+
+def theorems(dataset: Dataset, source: str | None, rows: Sequence[int]) -> list[Task]:
+    """The theorem of each validation row with its original proof, from the commit itself."""
+    table = pq.read_table(
+        dataset.folder / TABLE_FILE, columns=["path", "proof_start", "split", "row"]
+    )
+    table = table.filter(pc.equal(table["split"], "validation"))
+    places = {
+        row: (path, start)
+        for path, start, row in zip(
+            *(table[key].to_pylist() for key in ("path", "proof_start", "row")), strict=True
+        )
+    }
+    texts = _sources(dataset, source, {places[row][0] for row in rows})
+    found = []
+    for row in rows:
+        path, start = places[row]
+        theorem = theorem_at(texts[path], start)
+        if theorem is None:
+            raise InputError(
+                f"{path} has no proof at byte {start}",
+                kind="not-found",
+                fix="build the dataset again with this version",
+            )
+        found.append(Task(path, texts[path], theorem, theorem.proof(texts[path])))
+    return found
+
+
+def _sources(dataset: Dataset, source: str | None, paths: set[str]) -> dict[str, bytes]:
+    commit, root = (dataset.lock.data["source"][key] for key in ("commit", "root"))
+    where = source or dataset.lock.spec["repository"]
+    git_dir: Path = (
+        sample_repository() if where == "sample" else open_repository(where, commit, root=root)
+    )
+    files = [file for file in list_files(git_dir, commit, root).files if file.path in paths]
+    return dict(zip((file.path for file in files), read_files(git_dir, files), strict=True))
+
+
+def generated(
+    model: Any, dataset: Dataset, rows: Sequence[int], context: int, batch: int = 16
+) -> list[str | None]:
+    """The model's proof of each row, greedily decoded; None without an end."""
+    longest = min(dataset.lock.spec["proof_tokens"] + 1, context // 2)
+    table = dataset.rows("proof", "validation")
+    prompts = {
+        row: table.tokens(row)[: table.value(row, "target_start")][longest - context :]
+        for row in rows
+    }
+    found: dict[int, str | None] = {}
+    for part in _batches(prompts, batch):
+        lengths = torch.tensor([len(prompts[row]) for row in part])
+        padded = torch.full((len(part), int(lengths.max())), EOT, dtype=torch.long)
+        for place, row in enumerate(part):
+            padded[place, : len(prompts[row])] = torch.from_numpy(prompts[row].astype(np.int64))
+        device = model.embed.device
+        out = model.generate(padded.to(device), longest, stop=EOT, lengths=lengths.to(device))
+        for row, tokens in zip(part, out.tolist(), strict=True):
+            found[row] = _text(tokens) if EOT in tokens else None
+    return [found[row] for row in rows]
+
+
+def _batches(prompts: dict[int, Any], size: int) -> Iterator[list[int]]:
+    """Prompts of similar length together."""
+    order = sorted(prompts, key=lambda row: (len(prompts[row]), row))
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def _text(tokens: list[int]) -> str:
+    """Bytes that are no UTF-8 stay what they are, for `refusal` to find."""
+    text: bytes = gpt2().decode_bytes(np.array(tokens[: tokens.index(EOT)]))
+    return text.decode("utf-8", "surrogateescape")

@@ -1,0 +1,96 @@
+"""`check-proofs`: let a run prove its validation theorems, and let Lean judge."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tangobench.commands._common import add_output_options, count, emit_json
+from tangobench.commands.train import add_compute_options, compute_device
+from tangobench.errors import UsageError
+
+
+def add(commands: Any) -> None:
+    """Add the command to the program."""
+    parser = commands.add_parser(
+        "check-proofs",
+        help="generate a proof for each validation theorem of a lean run and let Lean judge it",
+        description="Adds the verdicts to OUT/results/RUN.json, which `tangobench eval` writes. "
+        "`wasm` is a Lean without Mathlib that is fetched from npm; `toolchain` is the Lean of a "
+        "project with Mathlib built. What cannot be checked is never counted as failed.",
+    )
+    parser.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
+    parser.add_argument(
+        "--out", default="out", metavar="DIR", help="where a bare name is looked up"
+    )
+    parser.add_argument("--checker", choices=("wasm", "toolchain"), default="wasm")
+    parser.add_argument("--source", metavar="REPO", help="the commit's repository")
+    parser.add_argument("--project", metavar="DIR", help="a built Lean project (toolchain)")
+    parser.add_argument("--repl", metavar="DIR", help="a built REPL (toolchain)")
+    parser.add_argument("--limit", type=count, metavar="N", help="only the first N theorems")
+    add_compute_options(parser)
+    add_output_options(parser)
+    parser.set_defaults(run=_check)
+
+
+def _check(args: argparse.Namespace) -> int:
+    from tangobench.eval.proof_check import check_proofs
+    from tangobench.eval.results import (
+        final_checkpoint,
+        model_of,
+        read_result,
+        require_root,
+        write_result,
+    )
+    from tangobench.model.train import dataset_of
+
+    folder = Path(args.run_folder)
+    if not folder.is_dir():
+        folder = Path(args.out) / "runs" / args.run_folder
+    path, trained, run = final_checkpoint(folder)
+    out = folder.absolute().parents[1]
+    result_file = out / "results" / f"{run.name}.json"
+    if not result_file.exists():
+        raise UsageError(
+            f"{run.name} has no scores yet", kind="result-missing", fix=f"tangobench eval {folder}"
+        )
+    dataset = dataset_of(run, out)
+    require_root(trained, dataset, path)
+    report = check_proofs(
+        model_of(path, trained, run, compute_device(args)),
+        dataset,
+        _checker(args),
+        source=args.source,
+        context=run.recipe.context,
+        limit=args.limit,
+    )
+    found = report.as_json()
+    write_result(result_file, {**read_result(result_file), "proof_check": found})
+    if args.json:
+        emit_json(found)
+        return 0
+    print(f"proved     {found['proved']:,} of {found['checked']:,} checked proofs", end="")
+    print(f" ({found['low']:.2%} to {found['high']:.2%})" if found["checked"] else "")
+    for outcome in ("failed", "unchecked"):
+        for reason, number in found[outcome].items():
+            print(f"{outcome:<10} {number:,} {reason}")
+    print(result_file)
+    return 0
+
+
+def _checker(args: argparse.Namespace) -> Any:
+    if args.checker == "wasm":
+        from tangobench.eval.proof_wasm import WasmChecker
+
+        return WasmChecker()
+    from tangobench.eval.proof_toolchain import ToolchainChecker
+
+    if args.project is None:
+        raise UsageError(
+            "--checker toolchain needs --project",
+            kind="usage",
+            fix="name a Lean project whose Mathlib is built",
+        )
+    repl = Path(args.repl) if args.repl else None
+    return ToolchainChecker(project=Path(args.project), repl=repl)
