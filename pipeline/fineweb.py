@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tangobench.errors import InputError, UsageError
 from tangobench.pipeline import fineweb_decisions, fineweb_plan, fineweb_why, near
-from tangobench.pipeline.build import Job, Record, Result, ShardFile, SideFile
+from tangobench.pipeline.build import Job, Record, Result, ShardFile
 from tangobench.pipeline.fineweb_dedup import key_units, resolve
 from tangobench.pipeline.fineweb_inputs import find_inputs
 from tangobench.pipeline.fineweb_keys import KEYS
@@ -43,7 +43,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         job, decided, reading, mode=spec.near_duplicates, engine=spec.near_engine
     )
     units = fineweb_decisions.decision_units(decided, twins)
-    decisions = job.run(fineweb_decisions.DECISIONS, units)
+    decisions, files = fineweb_decisions.decide(job, units)
     leakage = fineweb_decisions.audit(job, units)
     streams = make_streams(
         job,
@@ -68,7 +68,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         drops=drops,
         notes={"leakage": leakage, "near_duplicates": near_notes, "tokenizer": streams.checked},
         shards=_shards("train", streams.train) + _shards("validation", streams.validation),
-        side_files=_side_files(decisions),
+        side_files=files,
         card=_card(spec, inputs.source),
     )
 
@@ -80,19 +80,6 @@ def _config(spec: Spec) -> dict[str, Any]:
         "masked_target": EOT,
         "pad": EOT,
     }
-
-
-def _side_files(decisions: Sequence[Record]) -> list[SideFile]:
-    return [
-        SideFile(
-            f"decisions/part-{n:05d}.parquet",
-            "decisions",
-            record.address,
-            record.result["rows"],
-            record.result["rows_sha256"],
-        )
-        for n, record in enumerate(decisions)
-    ]
 
 
 def _require_rows(spec: Spec, streams: Streams) -> None:

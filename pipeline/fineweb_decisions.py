@@ -1,15 +1,19 @@
 """What became of every document, as a published table, and the audit that nothing leaks.
 
-- One row per document of the input, in its order; the same record met twice has one row.
+- One row per document of the input; the same record met twice has one row.
+- Up to one hash partition of documents the rows are in the input's order. Beyond, they are
+  partitioned by the hash of their id, so that one file tells what became of a document.
+- A document's index is its row, counted through all files.
 - The audit does not use the graph: it takes the keys of both partitions and looks for one that
   occurs in both. It covers dropped members too, so it proves more than the shards need.
 
-Usage: `records = job.run(DECISIONS, units)`; `audit(job, decided)["shared_keys"] == 0`.
+Usage: `records, files = decide(job, units)`; `audit(job, decided)["shared_keys"] == 0`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -20,9 +24,9 @@ import xxhash
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline import dedup
-from tangobench.pipeline.build import Job, Output, Record, Stage, Unit
-from tangobench.pipeline.fineweb_dedup import DecidedUnit, decided_documents
-from tangobench.pipeline.fineweb_keys import FINE, IGNORED, STATUS_NAMES
+from tangobench.pipeline.build import Job, Output, Record, SideFile, Stage, Unit
+from tangobench.pipeline.fineweb_dedup import DecidedUnit, decided_documents, sections
+from tangobench.pipeline.fineweb_keys import FINE, IGNORED, STATUS_NAMES, from_ipc
 from tangobench.pipeline.fineweb_read import dump_name
 from tangobench.pipeline.hashing import rows_sha256
 from tangobench.pipeline.store import Store
@@ -59,9 +63,60 @@ def unit_documents(args: dict[str, Any], store: Store) -> pl.DataFrame:
 def write_decisions(args: dict[str, Any], store: Store) -> Output:
     """The published table of one unit, and its counts."""
     documents = unit_documents(args, store)
+    table, parts = _table(documents), args["parts"]
+    train = documents.filter((pl.col("partition") == TRAIN) & pl.col("kept"))
+    result = {
+        "rows": table.num_rows,
+        "train_bytes": int(train["size"].sum()),
+        "repeated": args["decided"].unit.rows - table.num_rows,
+        "outcomes": _outcomes(documents),
+        "dumps": _dumps(documents),
+    }
+    if parts == 1:
+        return Output(_parquet(table), {**result, "rows_sha256": rows_sha256(table)})
+    part = id_parts(documents["id"], parts)
+    bounds = np.searchsorted(np.sort(part), np.arange(parts + 1)).tolist()
+    ordered = table.take(np.argsort(part, kind="stable"))
+    pieces = sections([ordered.slice(a, b - a) for a, b in pairwise(bounds)])
+    return Output(pieces.data, {**result, **pieces.result, "part_rows": np.diff(bounds).tolist()})
+
+
+def merge_decisions(args: dict[str, Any], store: Store) -> Output:
+    """The published table of one hash partition: its rows of every unit, in the input's order."""
+    table = pa.concat_tables([from_ipc(store.read_range(*section)) for section in args["sections"]])
+    return Output(_parquet(table), {"rows": table.num_rows, "rows_sha256": rows_sha256(table)})
+
+
+def id_parts(ids: Iterable[str], parts: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """The partition of each document in a table of decisions that is partitioned."""
+    hashes = np.array([xxhash.xxh3_64_intdigest(ident.encode()) for ident in ids], np.uint64)
+    return dedup.part_of(hashes, parts).astype(np.int64)
+
+
+def doc_indices(documents: pl.DataFrame, first: Sequence[int]) -> np.ndarray[Any, Any]:
+    """The index of each document of a unit; `first` is that of its first in each partition."""
+    if len(first) == 1:
+        return np.arange(len(documents)) + first[0]
+    part = id_parts(documents["id"], len(first))
+    order = np.argsort(part, kind="stable")
+    begins = np.searchsorted(part[order], np.arange(len(first)))
+    index = np.empty(len(documents), np.int64)
+    index[order] = np.arange(len(documents)) + (np.array(first) - begins)[part[order]]
+    return index
+
+
+def first_indices(records: Sequence[Record]) -> list[list[int]]:
+    """Per unit, the index of its first document in each partition."""
+    rows = np.array([r.result.get("part_rows", [r.result["rows"]]) for r in records], np.int64)
+    starts = np.append(0, np.cumsum(rows.sum(axis=0))[:-1])
+    found: list[list[int]] = (np.cumsum(rows, axis=0) - rows + starts).tolist()
+    return found
+
+
+def _table(documents: pl.DataFrame) -> pa.Table:
     dumps = documents["dump"].unique().sort()
     place = dumps.search_sorted(documents["dump"]).to_numpy()
-    table = pa.table(
+    return pa.table(
         {
             "id": documents["id"].to_arrow().cast(pa.string()),
             "dump": _named(place, [dump_name(order) for order in dumps.to_list()]),
@@ -72,18 +127,12 @@ def write_decisions(args: dict[str, Any], store: Store) -> Output:
             "representative": documents["representative"].to_arrow().cast(pa.string()),
         }
     )
+
+
+def _parquet(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
-    train = documents.filter((pl.col("partition") == TRAIN) & pl.col("kept"))
-    result = {
-        "rows": table.num_rows,
-        "rows_sha256": rows_sha256(table),
-        "train_bytes": int(train["size"].sum()),
-        "repeated": args["decided"].unit.rows - table.num_rows,
-        "outcomes": _outcomes(documents),
-        "dumps": _dumps(documents),
-    }
-    return Output(sink.getvalue(), result)
+    return sink.getvalue()
 
 
 def _named(places: Any, names: Sequence[str]) -> pa.Array:
@@ -148,9 +197,36 @@ def find_shared(args: dict[str, Any], store: Store) -> Output:
     return Output(b"", {"keys": len(train), "shared": len(shared), "documents": names[:5]})
 
 
-DECISIONS: Final = Stage("fineweb-decisions", 1, write_decisions)
+DECISIONS: Final = Stage("fineweb-decisions", 2, write_decisions)
+MERGE: Final = Stage("fineweb-merge", 1, merge_decisions)
 AUDIT_KEYS: Final = Stage("fineweb-audit-keys", 1, validation_keys)
 AUDIT: Final = Stage("fineweb-audit", 1, find_shared)
+
+
+def decide(job: Job, units: Sequence[Unit]) -> tuple[list[Record], list[SideFile]]:
+    """Records of all units, and the published files."""
+    records = job.run(DECISIONS, units)
+    parts = units[0].args["parts"]
+    if parts == 1:
+        return records, _files("part", records)
+    todo = []
+    for part in range(parts):
+        pieces = [(r.address, *r.result["sections"][part]) for r in records]
+        todo.append(Unit(f"decisions {part + 1}/{parts}", {"sections": pieces}))
+    return records, _files("hash", job.run(MERGE, todo))
+
+
+def _files(stem: str, records: Sequence[Record]) -> list[SideFile]:
+    return [
+        SideFile(
+            f"decisions/{stem}-{n:05d}.parquet",
+            "decisions",
+            record.address,
+            record.result["rows"],
+            record.result["rows_sha256"],
+        )
+        for n, record in enumerate(records)
+    ]
 
 
 def decision_units(decided: Sequence[DecidedUnit], near: Sequence[Sequence[int]]) -> list[Unit]:
@@ -159,7 +235,7 @@ def decision_units(decided: Sequence[DecidedUnit], near: Sequence[Sequence[int]]
         Unit(
             f"unit {n + 1}",
             [d.unit.address, d.unit.base, d.sections, d.train_through, list(near[n])],
-            {"decided": d, "near": list(near[n])},
+            {"decided": d, "near": list(near[n]), "parts": len(d.unit.bounds) - 1},
             d.unit.rows,
         )
         for n, d in enumerate(decided)

@@ -141,10 +141,10 @@ def collect_members(args: dict[str, Any], store: Store) -> Output:
     table = table.append_column("document", pa.array(labels[:, 0]))
     table = table.append_column("root", pa.array(labels[:, 1])).take(order)
     bounds = np.searchsorted(part[order], np.arange(args["parts"] + 1, dtype=np.uint64)).tolist()
-    return _sections([table.slice(a, b - a) for a, b in pairwise(bounds)])
+    return sections([table.slice(a, b - a) for a, b in pairwise(bounds)])
 
 
-def _sections(tables: Sequence[pa.Table]) -> Output:
+def sections(tables: Sequence[pa.Table]) -> Output:
     """Tables as one object; the record says where each begins and how long it is."""
     buffers = [to_ipc(table.combine_chunks()) for table in tables]
     starts = np.cumsum([0, *(buffer.size for buffer in buffers)]).tolist()
@@ -164,7 +164,7 @@ def choose_representatives(args: dict[str, Any], store: Store) -> Output:
     documents = decided["document"].to_numpy()
     bounds = np.searchsorted(documents, args["bases"]).tolist()
     pieces = pairwise(bounds)
-    return _sections([decided.slice(a, b - a).to_arrow() for a, b in pieces])
+    return sections([decided.slice(a, b - a).to_arrow() for a, b in pieces])
 
 
 @dataclass(frozen=True, slots=True)

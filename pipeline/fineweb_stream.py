@@ -8,13 +8,13 @@ Usage: `streams = make_streams(job, units, reading, decisions, context=8192, row
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tangobench.pipeline import fineweb_tokens, pack
 from tangobench.pipeline.build import Job, Record, Unit
+from tangobench.pipeline.fineweb_decisions import first_indices
 
 _RANGE: Final = 1 << 32
 _BYTES_PER_TOKEN: Final = 5.2  # English web text has 4.4 to 4.9; more means a second wave is rare
@@ -110,7 +110,7 @@ def _encode(
     step = _RANGE if needed >= size else max(1, int(_RANGE * needed / size))
     expected = int(min(size, needed) / _BYTES_PER_TOKEN)
     buckets = max(1, expected // _BUCKET_TOKENS)
-    first_index = list(itertools.accumulate((r.result["rows"] for r in decisions), initial=0))
+    first_index = first_indices(decisions)
     waves: list[_Wave] = []
     for low in range(0, _RANGE, step):
         wave: dict[str, Any] = {"wave": [low, min(_RANGE, low + step)], "buckets": buckets}
@@ -122,7 +122,7 @@ def _encode(
                 {**read, **unit.args, **rules, **wave, "first_index": first},
                 unit.weight,
             )
-            for unit, read, first in zip(units, reading, first_index, strict=False)
+            for unit, read, first in zip(units, reading, first_index, strict=True)
         ]
         waves.append(_Wave(job.run(fineweb_tokens.TOKENS, todo), buckets))
         if sum(sum(w.totals()) for w in waves) >= rows * rules["width"]:

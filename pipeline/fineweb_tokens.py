@@ -23,7 +23,7 @@ import pyarrow as pa
 from tangobench.pipeline import pack, shards
 from tangobench.pipeline.build import Output, Stage
 from tangobench.pipeline.fineweb_decisions import TRAIN as TRAIN_PARTITION
-from tangobench.pipeline.fineweb_decisions import unit_documents
+from tangobench.pipeline.fineweb_decisions import doc_indices, unit_documents
 from tangobench.pipeline.fineweb_keys import read_unit
 from tangobench.pipeline.store import Store
 from tangobench.pipeline.tokens import SAMPLE_SHARE, gpt2
@@ -36,7 +36,7 @@ def encode_unit(args: dict[str, Any], store: Store) -> Output:
     """The tokens of a unit's documents, by bucket, then the long validation documents."""
     documents = unit_documents(args, store)
     documents = documents.with_columns(
-        doc_index=pl.Series(np.arange(len(documents)) + args["first_index"])
+        doc_index=pl.Series(doc_indices(documents, args["first_index"]))
     )
     wanted = _wanted(documents, args)
     texts, checked = _encode(args, wanted)

@@ -1,12 +1,14 @@
 """What became of one document: its decision, its representative and the rows that hold it.
 
-- Reads the published folder only; files are checked against the lock before they are believed.
+- Reads the published folder only, and one file of decisions where they are partitioned by id.
+- Files are checked against the lock before they are believed.
 
 Usage: `explain(folder, lock, "<urn:uuid:…>")`.
 """
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from tangobench.errors import InputError
+from tangobench.pipeline.fineweb_decisions import id_parts
 from tangobench.pipeline.manifest import Lock
 from tangobench.pipeline.reading import SideTable, open_dataset
 
@@ -36,10 +39,7 @@ _REASONS: Final = {
 def explain(folder: Path, lock: Lock, ident: str) -> list[str]:
     """Lines for a reader; an id that is not in the input is an error."""
     lines: list[str] = []
-    first = 0
-    for entry in lock.data["side_files"]:
-        if entry["kind"] != "decisions":
-            continue
+    for entry, first in _files_with(lock, ident):
         table = SideTable(folder, entry).table()
         hits = np.flatnonzero(pc.equal(table["id"], ident).to_numpy(zero_copy_only=False))
         for at in hits.tolist():
@@ -47,7 +47,6 @@ def explain(folder: Path, lock: Lock, ident: str) -> list[str]:
             lines += _describe(decision, first + at)
             if decision["kept"]:
                 lines += _rows_of(folder, decision["partition"], first + at)
-        first += table.num_rows
     if not lines:
         raise InputError(
             f"no document {ident!r} in the input of this dataset",
@@ -55,6 +54,16 @@ def explain(folder: Path, lock: Lock, ident: str) -> list[str]:
             fix="ids look like <urn:uuid:…>; quote them for the shell",
         )
     return lines
+
+
+def _files_with(lock: Lock, ident: str) -> list[tuple[dict[str, Any], int]]:
+    """The files that may speak of a document, each with the index of its first row."""
+    entries = [entry for entry in lock.data["side_files"] if entry["kind"] == "decisions"]
+    starts = itertools.accumulate((entry["rows"] for entry in entries), initial=0)
+    found = list(zip(entries, starts, strict=False))
+    if not any(entry["path"].startswith("decisions/hash-") for entry in entries):
+        return found
+    return [found[int(id_parts([ident], len(entries))[0])]]
 
 
 def _describe(decision: dict[str, Any], index: int) -> list[str]:

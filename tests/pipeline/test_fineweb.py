@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tangobench.errors import InputError, UsageError
-from tangobench.pipeline import api, fineweb, fineweb_sample
+from tangobench.pipeline import api, fineweb, fineweb_sample, fineweb_why
 from tangobench.pipeline.fineweb_spec import config_folder
 from tangobench.pipeline.manifest import read_lock
 from tangobench.pipeline.reading import open_dataset
@@ -266,8 +266,42 @@ def test_row_groups_and_partitions_do_not_change_decisions(corpus, tmp_path, mon
     monkeypatch.setattr("tangobench.pipeline.fineweb_dedup.PART_ROWS", 150)
     monkeypatch.setattr("tangobench.pipeline.fineweb_dedup.EDGES_IN_MEMORY", 40)
     many = build(tmp_path / "o2", write_parquet(tmp_path / "b.parquet", few, rows=100))
-    assert read_decisions(one.folder) == read_decisions(many.folder)
-    assert one.lock.data["content_root"] == many.lock.data["content_root"]
+    rows = [read_decisions(built.folder) for built in (one, many)]
+    assert len(list((many.folder / "decisions").glob("hash-*.parquet"))) == 8
+    by_id = [sorted(part, key=lambda row: row["id"]) for part in rows]
+    assert by_id[0] == by_id[1]
+    for split in ("train", "validation"):
+        left, right = (open_dataset(b.folder).rows("default", split) for b in (one, many))
+        assert len(left) == len(right) > 0
+        for number in range(len(left)):
+            pair = left[number], right[number]
+            assert np.array_equal(pair[0]["tokens"], pair[1]["tokens"])
+            names = [
+                [part[index]["id"] for index in row["doc_index"]]
+                for part, row in zip(rows, pair, strict=True)
+            ]
+            assert names[0] == names[1]
+
+
+def test_why_opens_one_file_of_partitioned_decisions(corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("tangobench.pipeline.fineweb_dedup.PART_ROWS", 300)
+    done = build(tmp_path / "out", write_parquet(tmp_path / "a.parquet", corpus[:1200]))
+    rows = read_decisions(done.folder)
+    opened = []
+    original = fineweb_why.SideTable
+
+    def spy(folder, entry):
+        opened.append(entry["path"])
+        return original(folder, entry)
+
+    monkeypatch.setattr(fineweb_why, "SideTable", spy)
+    for index in range(0, len(rows), 97):
+        opened.clear()
+        lines = fineweb.why(done.folder, done.lock, rows[index]["id"])
+        assert len(opened) == 1
+        assert f"(doc_index {index})" in lines[0]
+    with pytest.raises(InputError):
+        fineweb.why(done.folder, done.lock, "<urn:uuid:nobody>")
 
 
 def test_waves_do_not_change_rows(corpus, built, tmp_path):
