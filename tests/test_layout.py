@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tangobench
+from tangobench import cli
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("pipeline", "flows", "manifests", "model", "eval")
@@ -80,6 +81,12 @@ def test_one_version_everywhere():
     assert tangobench.__version__ == version
     assert re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.M)[1] == version
     assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == version
+
+
+def test_the_changelog_names_every_command():
+    commands = cli.parser()._subparsers._group_actions[0].choices
+    named = set(re.findall(r"`([a-z-]+)[^`]*`", (ROOT / "CHANGELOG.md").read_text()))
+    assert set(commands) <= named
 
 
 def test_the_pipeline_loads_neither_torch_nor_prefect():
