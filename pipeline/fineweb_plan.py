@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tangobench.pipeline import fineweb_sample
-from tangobench.pipeline.fineweb_dedup import PART_ROWS, partitions_for
+from tangobench.pipeline.fineweb_dedup import EDGES_IN_MEMORY, PART_ROWS, partitions_for
 from tangobench.pipeline.fineweb_inputs import list_source
 from tangobench.pipeline.fineweb_read import count_rows
 from tangobench.pipeline.fineweb_spec import Spec
@@ -29,43 +29,75 @@ _KNOWN: Final = {
 }
 _ONE_DUMP: Final = (_WHOLE[0] // 95, _WHOLE[1] // 95)
 _TEXT_PER_PARQUET: Final = 1.75
-_READ_RATE: Final = 370e6  # bytes of text per core-second: decode
-_KEYS_RATE: Final = 160e6  # decode, check, hash
-_TOKENS_RATE: Final = 55e6  # encode, re-encode a sample, pack, hash, write
-_DEDUP_RATE: Final = 290e3  # rows per core-second, decisions included
+_PASSES: Final = 3
+_HASH_RATE: Final = 1.2e9  # bytes of Parquet per core-second: sha256
+_READ_RATE: Final = 600e6  # bytes of text per core-second: decode
+_KEYS_RATE: Final = 400e6  # decode, check, hash
+_TOKENS_RATE: Final = 90e6  # encode, re-encode a sample, pack, hash, write twice
+_DEDUP_RATE: Final = 400e3  # rows per core-second, decisions included
 _DOCUMENT_BYTES: Final = 110  # id, keys and dump per document, and its key rows
+_DECISION_BYTES: Final = 60  # per document, compressed
+_EDGES: Final = 0.25  # per document: recrawls of a page or of a text
+_EDGE_BYTES: Final = 64  # on disk, while components are found
+_MANY: Final = 100_000_000  # documents beyond which units of a gibibyte keep their number small
+_LARGE_UNIT: Final = 1 << 30
 
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     """Totals and lines to print."""
     rows, size, known = _input(spec, source)
     text = size * _TEXT_PER_PARQUET
-    partitions = partitions_for(rows)
-    wanted = min(text, spec.train_rows * spec.context * 5.2)
     tokens = spec.train_rows * spec.context
-    core_seconds = text / _KEYS_RATE + text / _READ_RATE + rows / _DEDUP_RATE
+    wanted = min(text, tokens * 5.2)
+    core_seconds = size / _HASH_RATE + text / _KEYS_RATE + text / _READ_RATE + rows / _DEDUP_RATE
     core_seconds += wanted / _TOKENS_RATE
-    disk = rows * (_DOCUMENT_BYTES * 2 + 60) + 4 * 2 * tokens
-    memory = workers * (400e6 * min(1.0, rows / PART_ROWS) + 250e6)
+    unit = max(spec.unit_bytes, _LARGE_UNIT if rows > _MANY else 0)
+    disk = rows * (2 * _DOCUMENT_BYTES + 2 * _DECISION_BYTES + _EDGES * _EDGE_BYTES)
+    disk += 3 * 2 * min(tokens, text / 4)
+    memory = _memory(rows, unit * wanted / max(text, 1), workers)
     hours = core_seconds / workers / 3600
     lines = [
         f"input: about {rows:,} documents, {size / 1e9:,.1f} GB of Parquet ({known})",
-        f"read: {2 * size / 1e9:,.1f} GB in two passes (text and keys, then tokens)",
+        f"read: {_PASSES * size / 1e9:,.1f} GB in three passes (sha256, keys, tokens)",
         f"disk: {disk / 1e9:,.1f} GB for units and shards, without the input",
-        f"memory: {memory / 1e9:,.1f} GB with {workers} workers and {partitions} hash partitions",
+        f"memory: {memory / 1e9:,.1f} GB with {workers} workers",
         f"time: {hours:,.2f} hours with {workers} workers ({core_seconds / 3600:,.1f} core-hours), "
-        "network not counted",
-        "more machines: --runner dask with a shared --store; raise unit_bytes to 1 GiB beyond "
-        "100 million documents",
+        f"network not counted: {_PASSES * size / 125e6 / 3600:,.1f} hours at 1 Gbit/s",
+        *_settings(spec, rows, text, unit),
     ]
     return {
         "rows": rows,
-        "read_bytes": int(2 * size),
+        "read_bytes": int(_PASSES * size),
         "disk_bytes": int(disk),
         "memory_bytes": int(memory),
         "core_seconds": core_seconds,
         "lines": lines,
     }
+
+
+def _memory(rows: int, unit_tokens_text: float, workers: int) -> float:
+    """A worker holds libraries, and one hash partition or the tokens of one unit, twice."""
+    partition = 400e6 * min(1.0, rows / PART_ROWS)
+    graph = min(100 * _EDGES * rows, 800e6)  # one process at a time, never beside partitions
+    return max(workers * (250e6 + max(partition, 0.9 * unit_tokens_text)), 250e6 + graph)
+
+
+def _settings(spec: Spec, rows: int, text: float, unit: int) -> list[str]:
+    """What the estimate assumes, and how to get it."""
+    parts = partitions_for(rows)
+    graph = "in memory" if _EDGES * rows <= EDGES_IN_MEMORY else "spilled to disk"
+    lines = [
+        f"settings: {parts} hash partitions of {PART_ROWS:,} documents, components {graph}, "
+        f"units of {unit >> 20:,} MiB (about {max(1, round(text / unit)):,})"
+    ]
+    if unit != spec.unit_bytes:
+        lines.append(f"for units of that size: --set unit_bytes={unit}")
+    if rows > _MANY:
+        lines.append(
+            "more machines: --runner dask --address tcp://… with a --store that all of them see; "
+            "time falls with the workers, the components are found on one"
+        )
+    return lines
 
 
 def _input(spec: Spec, source: str | None) -> tuple[int, float, str]:

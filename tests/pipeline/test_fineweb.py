@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tangobench import cli
 from tangobench.errors import InputError, UsageError
 from tangobench.pipeline import api, fineweb, fineweb_sample, fineweb_why
 from tangobench.pipeline.fineweb_spec import config_folder
@@ -443,7 +444,15 @@ def test_plan_knows_all_sources(corpus, tmp_path):
         assert planned["rows"] >= 3000 and planned["lines"]
     whole = load_spec(fineweb.Spec, "fineweb", "paper", {"hub": {"train": "default"}})
     assert whole.hub.folders() == (("data", 0),)
-    assert fineweb.plan(whole, None, 8)["rows"] > 10**9
+    planned = fineweb.plan(whole, None, 8)
+    assert planned["rows"] > 10**9 and planned["memory_bytes"] < 32e9
+    told = "\n".join(planned["lines"])
+    assert "315 hash partitions" in told and "unit_bytes=1073741824" in told and "dask" in told
+
+
+def test_the_config_option_plans_all_of_fineweb_edu(capsys):
+    assert cli.main(["plan", "fineweb", "--config", "default", "--workers", "8", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] > 10**9
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,11 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         help="override one key of the spec (TOML value), may be repeated",
     )
+    parser.add_argument(
+        "--config",
+        metavar="NAME",
+        help="fineweb: train on this config of the hub (sample-10BT, default: all of it, a dump)",
+    )
     parser.add_argument("--commit", metavar="SHA", help="lean: another commit than the spec's")
     parser.add_argument("--root", metavar="DIR", help="lean: another folder of the repository")
     parser.add_argument(
@@ -96,7 +101,11 @@ def request_overrides(args: argparse.Namespace) -> dict[str, Any]:
     """`--set`, and the options that are short for it."""
     short = {key: getattr(args, key) for key in ("commit", "root", "holdout")}
     given = {key: value for key, value in short.items() if value is not None}
-    return {**overrides_of(args.set), **given}
+    overrides = {**overrides_of(args.set), **given}
+    if args.config is not None:
+        overrides["source"] = "hub"
+        overrides["hub"] = {**overrides.get("hub", {}), "train": args.config}
+    return overrides
 
 
 def emit_json(value: Any) -> None:
