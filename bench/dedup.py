@@ -5,7 +5,7 @@
   inside validation); ours also finds all components and representatives, out of core.
 - `anonymous` is the memory that counts: mapped files of the unit store can be dropped at any time.
 
-Usage: `python bench/dedup.py 2_000_000 --reference`, `python bench/dedup.py 50_000_000`.
+Usage: `make bench-dedup`, `python bench/dedup.py 50_000_000`; `--only polars` for one side.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import re
 import resource
 import shutil
+import sys
 import threading
 import time
 from pathlib import Path
@@ -27,13 +28,28 @@ import pyarrow as pa
 
 from tangobench.pipeline.build import Job, Output, Stage, Unit
 from tangobench.pipeline.dedup import key_rows
-from tangobench.pipeline.fineweb_decisions import DECISIONS, audit, decision_units
+from tangobench.pipeline.fineweb_decisions import audit, decide, decision_units
 from tangobench.pipeline.fineweb_dedup import key_units, partitions_for, resolve
 from tangobench.pipeline.fineweb_keys import to_ipc
 from tangobench.pipeline.store import Store, open_store
 
-HOME: Final = Path("/var/tmp/tangobench-bench/dedup")
-RESULTS: Final = Path(__file__).parent / "results" / "dedup.json"
+sys.path.insert(0, str(Path(__file__).parent))
+from side_by_side import (
+    HOME,
+    RESULTS,
+    exponent,
+    measure,
+    own_versions,
+    peer_python,
+    peer_versions,
+    row,
+    save,
+)
+
+STORE: Final = HOME / "dedup"
+JOB: Final = "exact component dedup"
+PEERS: Final = {"scipy": "scipy", "duckdb": "duckdb", "dask": "dask", "datatrove": "datatrove"}
+GROWTH: Final = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 UNIT: Final = 500_000
 TRAIN_THROUGH: Final = 202340
 DUMPS: Final = np.array([202240, 202306, 202314, 202340, 202350], np.int32)
@@ -117,8 +133,8 @@ class Memory(threading.Thread):
 
 
 def own(rows: int) -> dict[str, Any]:
-    shutil.rmtree(HOME, ignore_errors=True)
-    job = Job(open_store(str(HOME)))
+    shutil.rmtree(STORE, ignore_errors=True)
+    job = Job(open_store(str(STORE)))
     parts = partitions_for(rows)
     units = [
         Unit(f"{start}", [start, min(rows, start + UNIT), parts]) for start in range(0, rows, UNIT)
@@ -130,7 +146,7 @@ def own(rows: int) -> dict[str, Any]:
     decided = resolve(job, keys, train_through=TRAIN_THROUGH, duplicates="drop")
     resolved = time.process_time() - began
     final = decision_units(decided, [[] for _ in decided])
-    decisions = job.run(DECISIONS, final)
+    decisions, _ = decide(job, final)
     total = time.process_time() - began
     moved = sum(
         count
@@ -142,7 +158,7 @@ def own(rows: int) -> dict[str, Any]:
         int((columns(u.inputs[0], u.inputs[1])["dump"] > TRAIN_THROUGH).sum()) for u in units
     )
     leaks = audit(job, final)["shared_keys"] if rows <= 5_000_000 else None
-    shutil.rmtree(HOME, ignore_errors=True)
+    shutil.rmtree(STORE, ignore_errors=True)
     return {
         "rows": rows,
         "partitions": parts,
@@ -150,6 +166,8 @@ def own(rows: int) -> dict[str, Any]:
         "with_decisions_cpu_seconds": round(total, 2),
         "wall_seconds": round(time.monotonic() - wall, 1),
         "rows_per_cpu_second": round(rows / total),
+        "resolve_rows_per_cpu_second": round(rows / resolved),
+        "load": round(os.getloadavg()[0], 1),
         "moved_to_training": moved - (rows - late),
         "shared_keys": leaks,
         "anonymous_mb": memory.peak // 1024,
@@ -157,22 +175,88 @@ def own(rows: int) -> dict[str, Any]:
     }
 
 
+def peer(name: str, rows: int) -> dict[str, Any]:
+    """Another tool on the same keys; datatrove, which takes minutes, gets a tenth of them."""
+    path = HOME / f"keys-{rows}.parquet"
+    if not path.exists():
+        pl.DataFrame(columns(0, rows)).write_parquet(path)
+    script = str(Path(__file__).parent / "peers_dedup.py")
+    run = measure([peer_python("dedup"), script, name, str(path)])
+    found: dict[str, Any] = json.loads(run["stdout"].splitlines()[-1])
+    return {**found, "rows": rows, "anonymous_mb": run["anonymous_mb"]}
+
+
+def polars_side(rows: int) -> dict[str, Any]:
+    seconds, moved = polars_reference(rows)
+    return {"cpu_seconds": round(seconds, 2), "answer": moved, "rows": rows}
+
+
+def compare(rows: int, which: list[str]) -> None:
+    """All sides on the same keys; an answer that differs from ours stops the benchmark."""
+    path = RESULTS / "dedup.json"
+    known = json.loads(path.read_text()).get("sides", {}) if path.exists() else {}
+    sides: dict[str, Any] = known if known.get("rows") == rows else {"rows": rows}
+    for name in which:
+        if name == "ours":
+            sides[name] = own(rows)
+        elif name == "polars":
+            sides[name] = polars_side(rows)
+        else:
+            sides[name] = peer(name, rows // 10 if name == "datatrove" else rows)
+        print(name, sides[name])
+    save("dedup", list(_rows(sides)), {"sides": sides})
+
+
+def _rows(sides: dict[str, Any]) -> Any:
+    ours = sides.get("ours")
+    python, rate = peer_python("dedup"), (ours or {}).get("resolve_rows_per_cpu_second", 0)
+    for name in ("polars", *PEERS):
+        theirs = sides.get(name)
+        if ours is None or theirs is None:
+            continue
+        assert name == "datatrove" or theirs["answer"] == ours["moved_to_training"], (name, theirs)
+        other = theirs["rows"] / theirs["cpu_seconds"]
+        versions = own_versions("numpy", "polars") | peer_versions(python, [PEERS.get(name, "")])
+        label = {
+            "polars": "polars, the split alone, in memory",
+            "datatrove": "datatrove exact dedup, one key, no chains",
+            "duckdb": "duckdb, label propagation",
+            "dask": "Dask, label propagation",
+        }.get(name, name)
+        yield row(
+            f"{JOB}, {ours['rows']:,} rows", label, rate / other,
+            "≥ 0.83" if name == "polars" else "≥ 1", ours=f"{rate:,} rows/s",
+            theirs=f"{round(other):,} rows/s", command="make bench-dedup", versions=versions,
+        )  # fmt: skip
+
+
+def growth() -> None:
+    points = [own(rows) for rows in GROWTH]
+    sizes = [point["rows"] for point in points]
+    fitted = {
+        "points": points,
+        "time_exponent": exponent(sizes, [p["with_decisions_cpu_seconds"] for p in points]),
+        "memory_exponent": exponent(sizes, [p["anonymous_mb"] for p in points]),
+        "command": "python bench/dedup.py --growth",
+    }
+    save("dedup", [], {"growth": fitted})
+    print({key: value for key, value in fitted.items() if key != "points"})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", type=int, nargs="?", default=2_000_000)
-    parser.add_argument("--reference", action="store_true")
+    parser.add_argument("--only", action="append", choices=["ours", "polars", *PEERS])
+    parser.add_argument("--growth", action="store_true")
     args = parser.parse_args()
-    measured: dict[str, Any] = own(args.rows)
-    if args.reference:
-        seconds, moved = polars_reference(args.rows)
-        assert moved == measured["moved_to_training"], (moved, measured)
-        measured |= {"polars_split_cpu_seconds": round(seconds, 2)}
-        measured["ratio"] = round(measured["resolve_cpu_seconds"] / seconds, 2)
-    print(json.dumps(measured, indent=1))
-    RESULTS.parent.mkdir(exist_ok=True)
-    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    known[f"{args.rows}"] = {**measured, "load": os.getloadavg()}
-    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+    if args.growth:
+        growth()
+    elif args.rows > 5_000_000:
+        measured = own(args.rows)
+        print(json.dumps(measured, indent=1))
+        save("dedup", [], {f"rows_{args.rows}": measured})
+    else:
+        compare(args.rows, args.only or ["ours", "polars", *PEERS])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The near-duplicate audit against datasketch, datatrove and text-dedup, at equal recall.
 
-- 4,000 pages of the corpus, cut at 8,000 characters, and 4,000 copies with 0.5% to 6% of their
+- 2,000 pages of the corpus, cut at 8,000 characters, and 2,000 copies with 0.5% to 6% of their
   words replaced; 14 bands of 8 over word 5-grams on every side.
 - Timed: from texts to band keys, on one core, without imports. Recall is the share of the copies
   that share a band with their original.
@@ -169,12 +169,12 @@ def main() -> None:
 
     path = HOME / "near.parquet"
     if not path.exists():
-        write_pairs(make_corpus(), path, 4000)
+        write_pairs(make_corpus(), path, 2000)
     python, found = peer_python("near"), dict[str, Any]()
     for tool in ("ours", *TOOLS):
-        which, count = (sys.executable, 4000) if tool == "ours" else (python, 2000)
+        which = sys.executable if tool == "ours" else python
         try:
-            run = measure([which, __file__, tool, str(path), str(count)])
+            run = measure([which, __file__, tool, str(path), "2000"])
             found[tool] = json.loads(run["stdout"].splitlines()[-1])
         except SystemExit as error:
             found[tool] = {"failed": str(error).strip().splitlines()[-1][:200]}
