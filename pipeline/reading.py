@@ -87,7 +87,15 @@ class Shard:
         """A shard with the right hash that is no such shard: the lock itself does not tell true."""
         try:
             yield
-        except (pa.ArrowException, OSError, EOFError, ValueError, TypeError, IndexError) as error:
+        except (
+            pa.ArrowException,
+            OSError,
+            EOFError,
+            ValueError,
+            TypeError,
+            LookupError,
+            ArithmeticError,
+        ) as error:
             raise broken(self._path, "corrupt", f"it is not what the lock says: {error}") from None
 
     def locate(self, row: int) -> tuple[pa.RecordBatch, int]:
@@ -109,21 +117,26 @@ class Shard:
     @functools.cached_property
     def token_places(self) -> TokenPlaces:
         """Where each row's tokens are: 12 bytes per row, so that a row is one slice of the file."""
-        kind = np.dtype(self.token_views[0][0].dtype if self.token_views else np.uint8)
-        flat = np.frombuffer(self._buffer, kind, self._buffer.size // kind.itemsize)
-        starts, lengths = (
-            np.empty(self.entry["rows"], np.int64),
-            np.empty(self.entry["rows"], np.int32),
-        )
-        row = 0
-        for values, view in self.token_views:
-            fixed = isinstance(view, int)
-            bounds = np.arange(0, len(values) + 1, view) if fixed else np.asarray(view)
-            rows = slice(row, row := row + len(bounds) - 1)
-            first = (values.ctypes.data - self._buffer.address) // kind.itemsize
-            np.add(bounds[:-1], first, out=starts[rows])
-            np.subtract(bounds[1:], bounds[:-1], out=lengths[rows], casting="same_kind")
+        with self._as_promised():
+            kind = np.dtype(self.token_views[0][0].dtype if self.token_views else np.uint8)
+            flat = np.frombuffer(self._buffer, kind, self._buffer.size // kind.itemsize)
+            count, row = self.entry["rows"], 0
+            starts, lengths = np.empty(count, np.int64), np.empty(count, np.int32)
+            for values, view in self.token_views:
+                bounds = np.arange(0, len(values) + 1, view) if isinstance(view, int) else view
+                rows = slice(row, row := row + len(bounds) - 1)
+                starts[rows] = bounds[:-1] + np.int64(self._first(values))
+                lengths[rows] = bounds[1:] - bounds[:-1]
+            if row != count:
+                raise ValueError(f"it has tokens of {row} rows, the lock says {count}")
         return TokenPlaces(flat, starts, lengths)
+
+    def _first(self, values: NDArray) -> int:
+        """Where in the file an array of tokens begins; it must lie there, uncompressed, aligned."""
+        first, rest = divmod(values.ctypes.data - self._buffer.address, values.itemsize)
+        if len(values) and (rest or not 0 <= first <= self._buffer.size - values.nbytes):
+            raise ValueError("its tokens do not lie in the file as they are")
+        return first if len(values) else 0
 
     def tokens(self, row: int) -> NDArray:
         """The tokens of a row, as a view into the mapped file."""
