@@ -1,7 +1,7 @@
-"""Measured speed and memory of the models, from what the model benchmark wrote.
+"""Measured speed and memory of the models, from what `model speed` and the benchmark wrote.
 
-- Seconds are CPU time of one core and belong to one machine; the page says so and shows ratios and
-  growth, which carry over.
+- Seconds and tokens per second belong to one machine; the page says which, and shows operation
+  counts, ratios and growth, which carry over.
 
 Usage: `measured(json.loads(Path("bench/results/model.json").read_text()))`.
 """
@@ -23,7 +23,7 @@ def measured(results: dict[str, Any]) -> dict[str, Any] | None:
     cases: list[Case] = results.get("cases", [])
     if not cases:
         return None
-    blocks = [case for case in cases if case["what"] == "block"]
+    blocks = [case for case in cases if case["what"] == "block" and case.get("part") != "memory"]
     return {
         "figures": [
             growth(blocks, "total_s", "CPU seconds", "Time of one block, forward and backward"),
@@ -36,8 +36,60 @@ def measured(results: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def growth(blocks: Sequence[Case], key: str, unit: str, title: str) -> Figure:
-    """A measurement of one block of each architecture against sequence length."""
+def speed(results: dict[str, Any]) -> dict[str, Any] | None:
+    """Tokens per second and peak memory of training and decoding; None if not measured."""
+    cases: list[Case] = results.get("cases", [])
+    if not cases:
+        return None
+    figures, tables = [], []
+    for task, name in (("train", "Training"), ("decode", "Decoding")):
+        of_task = [{**case, "T": case["length"]} for case in cases if case["task"] == task]
+        if not of_task:
+            continue
+        note = "Whole model, four block applications: compare slopes and distances."
+        title = f"{name}: tokens per second"
+        figures.append(growth(of_task, "tokens_per_second", "tokens/s", title, note))
+        tables.append((f"{name}: tokens per second, peak memory and operations", _speeds(of_task)))
+    machine = results["machine"]
+    first = cases[0]
+    return {
+        "figures": figures,
+        "tables": tables,
+        "machine": f"{machine['device']}, {first['threads']} thread(s), {first['precision']}, "
+        f"PyTorch {machine['torch']}",
+        "size": first["size"],
+    }
+
+
+def _speeds(cases: Sequence[Case]) -> Table:
+    """A row per model and length: measured columns, then the paper's operation count."""
+    rows = []
+    for arch in ARCHS:
+        for case in sorted((c for c in cases if c["arch"] == arch), key=lambda c: int(c["T"])):
+            work = 2e-9 * case["tokens_per_second"] * case["forward_macs_per_token"]
+            rows.append(
+                (
+                    *(LABELS[arch], f"{case['T']:,}", f"{case['tokens_per_second']:,.0f}"),
+                    f"{case['peak_bytes'] / 1e6:,.0f} MB",
+                    f"{case['forward_macs_per_token'] / 1e6:,.2f}M",
+                    f"{work * (3 if case['task'] == 'train' else 1):,.1f}",
+                )
+            )
+    head = (
+        *("Model", "T", "Tokens/s, measured", "Peak memory, measured"),
+        *("Forward MACs per token, formula", "GFLOP/s by the formula"),
+    )
+    return Table(head=head, rows=rows)
+
+
+def growth(
+    blocks: Sequence[Case],
+    key: str,
+    unit: str,
+    title: str,
+    note: str = "One core, width 512: compare slopes and distances, not seconds.",
+) -> Figure:
+    """A measurement of each architecture against sequence length."""
     series = []
     for arch in ARCHS:
         points = sorted((case["T"], case[key]) for case in blocks if case["arch"] == arch)
@@ -51,23 +103,22 @@ def growth(blocks: Sequence[Case], key: str, unit: str, title: str) -> Figure:
         x=Axis(label="sequence length T (log scale)", log=True, base=2),
         y=Axis(label=f"{unit} (log scale)", log=True),
         description=f"{title}, in {unit}, against sequence length for {len(series)} architectures.",
-        note="One core, width 512: compare slopes and distances, not seconds.",
+        note=note,
         points=True,
     )
 
 
 def kernels(cases: Sequence[Case]) -> Table | None:
     """TANGO's kernel beside the paper's query chunking and the plain equation."""
-    sizes = sorted({(case["T"], case["F"], case["H"]) for case in cases})
+    sizes: dict[tuple[Any, ...], dict[str, Case]] = {}
+    for case in cases:
+        if "chunk" not in case:  # 128 queries at a time; other sizes stand in the result file
+            size = (case.get("dtype", "fp32"), case["T"], case["F"], case["H"])
+            sizes.setdefault(size, {})[case["how"]] = case
     rows = []
-    for length, width, heads in sizes:
-        by_how = {
-            case["how"]: case
-            for case in cases
-            if (case["T"], case["F"], case["H"]) == (length, width, heads)
-        }
+    for (kind, length, width, heads), by_how in sorted(sizes.items(), reverse=True):
         ours = by_how["tiled"]
-        row = [f"T {length:,}, F {width:,}, {heads} heads"]
+        row = [f"T {length:,}, F {width:,}, {heads} heads, {kind}"]
         for peer in ("chunked", "naive"):
             other = by_how.get(peer)
             row.append("–" if other is None else f"{other['total_s'] / ours['total_s']:.1f}×")

@@ -15,7 +15,7 @@ from tangobench.eval import published as paper
 from tangobench.eval.charts import Axis, Figure, Series, Table, lines
 from tangobench.eval.charts_scale import paper_macs, short
 from tangobench.eval.report_gather import TITLES, Found
-from tangobench.eval.report_measured import measured
+from tangobench.eval.report_measured import measured, speed
 from tangobench.eval.report_runs import operations
 from tangobench.model.config import ARCHS, DATASETS, Arch, Dataset, published
 
@@ -29,6 +29,7 @@ def models_context(found: Found) -> dict[str, Any]:
         "parameters": parameters(),
         "operations": operation_table(),
         "macs_figure": macs_figure(),
+        "speed": speed(found.measurements.get("speed", {})),
         "measured": measured(found.measurements.get("model", {})),
     }
 

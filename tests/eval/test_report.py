@@ -17,7 +17,7 @@ from tangobench.eval import published
 from tangobench.eval.report import write_report
 from tangobench.eval.report_audit import audit
 from tangobench.eval.report_coverage import document_lengths
-from tangobench.eval.report_measured import measured
+from tangobench.eval.report_measured import measured, speed
 from tangobench.eval.report_provenance import follows_profile
 from tangobench.eval.report_rows import markup, row_view, spread, texts, visible
 from tangobench.pipeline.manifest import Lock, committed_lock, read_lock
@@ -240,9 +240,34 @@ def test_measurements_become_ratios_and_growth():
     cases += [{"what": "decode", "arch": "wango", "T": t, "total_s": 0.2} for t in (256, 8192)]
     found = measured({"cases": cases})
     assert [len(figure.table.rows) for figure in found["figures"]] == [4, 4]
-    assert found["kernels"].rows == [("T 1,024, F 512, 4 heads", "3.0×", "2.5×", "–", "–", "50%")]
+    assert found["kernels"].rows == [
+        ("T 1,024, F 512, 4 heads, fp32", "3.0×", "2.5×", "–", "–", "50%")
+    ]
     assert found["decode"].rows == [("WANGO", "256", "8,192", "1.00×")]
     assert measured({}) is None
+
+
+def test_speeds_stand_beside_their_operation_counts():
+    cases = [
+        {
+            **{"arch": arch, "task": task, "length": length, "size": "mini", "precision": "fp32"},
+            **{"tokens_per_second": 2000.0, "peak_bytes": 3_000_000, "threads": 1},
+            **{"forward_macs_per_token": 4_000_000},
+        }
+        for arch in ("wango", "tango")
+        for task in ("train", "decode")
+        for length in (1024, 256)
+    ]
+    found = speed({"machine": {"device": "a CPU", "torch": "2"}, "cases": cases})
+    (_, train), (_, decode) = found["tables"]
+    assert train.rows[0] == ("TANGO", "256", "2,000", "3 MB", "4.00M", "48.0")
+    assert [row[:2] for row in train.rows] == [
+        *(("TANGO", "256"), ("TANGO", "1,024"), ("WANGO", "256"), ("WANGO", "1,024"))
+    ]
+    assert decode.rows[0][5] == "16.0"  # one forward pass: 2 × 4M × 2,000
+    assert found["machine"] == "a CPU, 1 thread(s), fp32, PyTorch 2"
+    assert len(found["figures"]) == 2
+    assert speed({}) is None
 
 
 def test_a_row_shows_boundaries_prompt_target_and_masks(toy_out):

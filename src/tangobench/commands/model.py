@@ -1,8 +1,9 @@
-"""`model info`: parameters, operations and memory of the six architectures."""
+"""`model info` and `model speed`: sizes, operations, wall-clock and memory of the six models."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tangobench.commands._common import add_output_options, count, emit_json
@@ -30,6 +31,28 @@ def add(commands: Any) -> None:
     info.add_argument("--trace", action="store_true", help="also count a dense traced run")
     add_output_options(info)
     info.set_defaults(run=_info)
+    _add_speed(actions)
+
+
+def _add_speed(actions: Any) -> None:
+    speed = actions.add_parser(
+        "speed",
+        help="tokens/s and peak memory of training and decoding on this machine",
+        description="Each measurement is a process of its own; the paper's operation counts stand "
+        "beside it. The paper itself reports neither speed nor memory.",
+    )
+    speed.add_argument("--arch", default="all", metavar="NAME", help="one of the six, or all")
+    speed.add_argument(
+        "--lengths", type=count, nargs="+", metavar="T", help="tokens (default: 256 1024 4096)"
+    )
+    speed.add_argument(
+        "--size", default="mini", help="mini: 0.8M parameters (default); published: 44M"
+    )
+    speed.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    speed.add_argument("--precision", default="fp32", help="fp32 (default) or bf16")
+    speed.add_argument("--save", metavar="FILE", help="also write the results to a JSON file")
+    add_output_options(speed)
+    speed.set_defaults(run=_speed)
 
 
 def _info(args: argparse.Namespace) -> int:
@@ -91,4 +114,33 @@ def _line(row: dict[str, Any]) -> tuple[str, ...]:
         row["scaling"],
         f"{row['kept_activation_bytes'] / 1e6:,.0f} MB",
         f"{row['decode_state_bytes'] / 1e6:,.0f} MB",
+    )
+
+
+def _speed(args: argparse.Namespace) -> int:
+    from tangobench.eval import speed
+    from tangobench.model.config import ARCHS
+    from tangobench.pipeline.files import write_atomic
+    from tangobench.pipeline.manifest import pretty_json
+
+    fields = {"size": args.size, "device": args.device, "precision": args.precision}
+    archs = ARCHS if args.arch == "all" else (args.arch,)
+    cases = []
+    for job in list(speed.jobs(archs, args.lengths or speed.LENGTHS, **fields)):
+        cases.append(speed.measure(job))
+        if not args.json and not args.quiet:
+            print(_speed_line(cases[-1]), flush=True)
+    report = {"machine": speed.machine(args.device), "cases": cases}
+    if args.save:
+        write_atomic(Path(args.save), pretty_json(report).encode() + b"\n")
+    if args.json:
+        emit_json(report)
+    return 0
+
+
+def _speed_line(case: dict[str, Any]) -> str:
+    return (
+        f"{case['arch']:<24}{case['task']:<8}T {case['length']:>7,}"
+        f"{case['tokens_per_second']:>12,.0f} tokens/s{case['peak_bytes'] / 1e6:>10,.0f} MB"
+        f"{case['forward_macs_per_token'] / 1e6:>10,.1f}M MACs/token"
     )

@@ -1,0 +1,197 @@
+"""Wall-clock and memory of training and decoding, with the analytical operation counts beside.
+
+- A measurement is a process of its own, so that its peak is its own: on a CPU the peak of resident
+  memory above that of the imported libraries, on CUDA what the allocator handed out at most. Both
+  hold weights and state; training holds gradients and AdamW's moments too.
+- Training is loss, backward and optimizer step on rows of T tokens, `TOKENS` per step or one row;
+  decoding is one token after another behind T tokens, one sequence, the prompt not timed.
+- Seconds are wall-clock, the best of the repetitions after one that is not counted. They belong to
+  this machine; MACs per token are the paper's formulas at T and carry over.
+
+Usage: `measure(Job(arch="wango", task="train", length=1024))["tokens_per_second"]`.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import torch
+
+from tangobench.errors import ResourceError, UsageError
+from tangobench.eval import macs
+from tangobench.model import build, memory
+from tangobench.model.config import ARCHS, Arch, ModelConfig
+from tangobench.model.language import LanguageModel
+from tangobench.model.optim import make_optimizer
+from tangobench.model.recipes import RECIPES, Precision, Recipe
+from tangobench.model.train import autocast
+
+Task = Literal["train", "decode"]
+Size = Literal["mini", "published"]
+TASKS: Final[tuple[Task, ...]] = get_args(Task)
+
+TOKENS: Final = 2048  # per training step: rows of the paper's shortest context fit eight times
+DECODED: Final = 32
+REPETITIONS: Final = 2
+LENGTHS: Final = (256, 1024, 4096)
+_RECIPES: Final = {"mini": "mini-dm_math-{arch}", "published": "dm_math-{arch}-4"}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """What one process measures."""
+
+    arch: Arch
+    task: Task
+    length: int
+    size: Size = "mini"
+    device: str = "cpu"
+    precision: Precision = "fp32"
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (
+            ("arch", self.arch, ARCHS),
+            ("task", self.task, TASKS),
+            ("size", self.size, get_args(Size)),
+            ("precision", self.precision, ("fp32", "bf16")),
+        ):
+            if value not in allowed:
+                _bad(name, value, f"one of {', '.join(allowed)}")
+        if self.length < 1:
+            _bad("length", self.length, "at least 1")
+        if self.device != "cpu" and not torch.cuda.is_available():
+            _bad("device", self.device, "cpu: this machine has no CUDA device")
+
+    @property
+    def recipe(self) -> Recipe:
+        """The DeepMind Mathematics recipe: its small vocabulary leaves the blocks to be seen."""
+        return RECIPES[_RECIPES[self.size].format(arch=self.arch)]
+
+    def config(self) -> ModelConfig:
+        """The recipe's model, with room for T tokens and those decoded."""
+        return replace(self.recipe.model_config(), context=self.length + 8 * DECODED)
+
+
+def _bad(name: str, value: object, expected: str) -> None:
+    raise UsageError(
+        f"speed: {name} = {value!r}, expected {expected}",
+        kind="usage",
+        fix=f"give {expected}",
+    )
+
+
+def jobs(archs: Sequence[Arch], lengths: Sequence[int], **fields: Any) -> Iterator[Job]:
+    """Every task of every architecture at every length, shortest first."""
+    for length in lengths:
+        for task in TASKS:
+            for arch in archs:
+                yield Job(arch=arch, task=task, length=length, **fields)
+
+
+def measure(job: Job) -> dict[str, Any]:
+    """One job in a process of its own, with its operation counts."""
+    command = [sys.executable, "-m", "tangobench.eval.speed", json.dumps(asdict(job))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+        raise ResourceError(
+            f"speed of {job.arch} at T = {job.length:,} ({job.task}): {last[0]}",
+            kind="out-of-memory" if done.returncode < 0 else "measurement-failed",
+            fix="measure shorter sequences, or on a machine with more memory",
+        )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    terms = macs.formula(job.config(), job.length)
+    return {
+        **asdict(job),
+        **found,
+        "forward_macs_per_token": sum(terms.values()) // job.length,
+        "scaling": macs.SCALING[job.arch],
+    }
+
+
+def measure_here(job: Job) -> dict[str, Any]:
+    """Inside the process: seconds and bytes."""
+    before = _resident_peak()
+    model = build(job.config(), seed=17, device=job.device)
+    run, tokens = _training(job, model) if job.task == "train" else _decoding(job, model)
+    seconds = [_timed(run, job.device) for _ in range(1 + REPETITIONS)][1:]
+    on_cpu = job.device == "cpu"
+    peak = _resident_peak() - before if on_cpu else torch.cuda.max_memory_allocated()
+    return {
+        "tokens": tokens,
+        "seconds": min(seconds),
+        "tokens_per_second": tokens / min(seconds),
+        "peak_bytes": peak,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _training(job: Job, model: LanguageModel) -> tuple[Callable[[], None], int]:
+    optimizer = make_optimizer(model, job.recipe)
+    rows = max(1, TOKENS // job.length)
+    tokens = torch.arange(rows * job.length, device=job.device).view(rows, -1)
+    tokens = tokens * 31 % model.config.vocabulary
+    marks = torch.ones_like(tokens)
+    size = memory.microbatch(model, rows, job.length)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        for part, mark in zip(tokens.split(size), marks.split(size), strict=True):
+            with autocast(job.device, job.precision):
+                nll, _ = model.loss(part, mark)
+            (nll / tokens.numel()).backward()
+        optimizer.step()
+
+    return step, tokens.numel()
+
+
+def _decoding(job: Job, model: LanguageModel) -> tuple[Callable[[], None], int]:
+    token = torch.zeros(1, dtype=torch.long, device=job.device)
+    with torch.no_grad(), autocast(job.device, job.precision):
+        _, state = model.prefill(token.expand(1, job.length))
+
+    def decode() -> None:
+        with autocast(job.device, job.precision):
+            for _ in range(DECODED):
+                model.step(token, state)
+
+    return decode, DECODED
+
+
+def _timed(run: Callable[[], None], device: str) -> float:
+    began = time.perf_counter()
+    run()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def _resident_peak() -> int:
+    """Bytes; Linux counts kilobytes, macOS bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
+
+
+def machine(device: str) -> dict[str, Any]:
+    """What the seconds belong to."""
+    name = platform.processor() or platform.machine()
+    cpus = Path("/proc/cpuinfo")
+    if cpus.exists():
+        lines = (line.partition(":") for line in cpus.read_text().splitlines())
+        name = next((value.strip() for key, _, value in lines if "model name" in key), name)
+    if device != "cpu":
+        name = torch.cuda.get_device_name()
+    return {"device": name, "threads": torch.get_num_threads(), "torch": torch.__version__}
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_here(Job(**json.loads(sys.argv[1])))))
