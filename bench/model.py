@@ -2,13 +2,12 @@
 
 - Every measurement is a fresh single-threaded process: CPU time of the best repetition, and the
   peak of resident memory above what the inputs need. Peers alternate in one run, so that other load
-  on the machine hits them alike; ratios are what counts.
-- `share` is the useful arithmetic (causal pairs only) over this machine's GEMM rate, measured in
-  the same process.
-- Query chunking is the paper's way to save memory, written from eq. 4 to 6: all keys for 128
-  queries at a time, each chunk recomputed in the backward pass.
+  on the machine hits them alike; ratios are what counts. Results are compared before ratios are.
+- `share` is the useful arithmetic (causal pairs only) over this machine's GEMM rate in the same
+  dtype, measured in the same process.
+- Each part takes one to five minutes and replaces its own cases in the result file.
 
-Usage: `python bench/model.py [--full]`; results in bench/results/model.json
+Usage: `python bench/model.py [--part tango …]`; results in bench/results/model.json
 """
 
 import argparse
@@ -20,164 +19,100 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+from model_summary import Found, rows, summary
+
 RESULTS = Path(__file__).parent / "results" / "model.json"
-HEAD = 32  # query/key channels of a head
-KERNELS = ("tiled", "chunked", "naive")
+PEERS = Path("/var/tmp/tangobench-bench/peers-model")  # FLASH-pytorch beside the installed torch
+PINNED = ("FLASH-pytorch==0.1.9",)
+PACKAGES = (*PINNED, "einops", "rotary-embedding-torch")
+ARCHS = ("tango", "wango", "recurrent_transformer", "gau", "flash")  # untied: the same block
+LENGTHS = (1024, 2048, 4096, 8192, 16384)
 
 
-def aggregation(case: dict[str, Any]) -> Callable[[], Any]:
-    """TANGO's or WANGO's gate average, forward and backward."""
-    import torch
-    from torch.utils.checkpoint import checkpoint
-
-    from tangobench.model import crossgate, layers
-    from tangobench.model.tango_kernel import TangoKernel
-    from tangobench.model.wango_kernel import WangoKernel
-
-    length, width, heads = case["T"], case["F"], case["H"]
-    generator = torch.Generator().manual_seed(0)
-    q, k = (torch.randn(1, heads, length, HEAD, generator=generator) for _ in range(2))
-    q, k = layers.unit(q) * 10, layers.unit(k)
-    features = [q, k]
-    if case["what"] == "wango":
-        features += [layers.phi(q / math.sqrt(10)), layers.phi(k * math.sqrt(10))]
-    gate = torch.randn(1, length, width, generator=generator)
-    null, upstream = torch.zeros(heads), torch.randn(1, length, width, generator=generator)
-    inputs = [x.requires_grad_() for x in (*features, gate, null)]
-
-    def chunk(q_part: Any, k: Any, gate: Any, null: Any, start: int) -> Any:
-        row = torch.arange(start, start + q_part.shape[2])[:, None]
-        visible = torch.arange(length) <= row
-        mass = torch.einsum("bhqd,bhkd->bhqk", q_part, k).exp() * visible
-        summed = torch.einsum("bhqk,bkhg->bqhg", mass, gate.view(1, length, heads, -1))
-        total = mass.sum(-1) + (row[:, 0] + 1) * null.exp()[:, None]
-        return summed / total.transpose(1, 2)[..., None]
-
-    def chunked() -> Any:
-        parts = [
-            checkpoint(chunk, q[:, :, i : i + 128], k, gate, null, i, use_reentrant=False)
-            for i in range(0, length, 128)
-        ]
-        return torch.cat(parts, 1).flatten(2)
-
-    kernel = WangoKernel(64) if case["what"] == "wango" else TangoKernel()
-    forward = {
-        "tiled": lambda: crossgate.average(kernel, features, gate, null),
-        "chunked": chunked,
-        "naive": lambda: chunk(q, k, gate, null, 0).flatten(2),
-    }[case["how"]]
-
-    def run() -> float:
-        for x in inputs:
-            x.grad = None
-        out = forward()
-        middle = time.process_time()
-        out.backward(upstream)
-        return middle
-
-    return run
+def parts() -> dict[str, list[Found]]:
+    """Cases of each part."""
+    return {
+        "tango": [*kernels(1024, 7120, 4), *kernels(2048, 28480, 16), *kernels(4096, 4480, 16)],
+        "tango-long": [*kernels(8192, 3560, 2), *kernels(16384, 1780, 1, repeat=1)],
+        "tango-bf16": [
+            *kernels(2048, 28480, 16, dtype="bf16"),
+            *kernels(8192, 3560, 2, dtype="bf16"),
+        ],
+        "wango": [
+            {"what": "wango", "how": "tiled", "T": 2048, "F": 7120, "H": 4},
+            {"what": "wango", "how": "naive", "T": 2048, "F": 7120, "H": 4},
+            *(
+                {"what": "wango", "how": "tiled", "T": t, "F": 1120, "H": 4, "repeat": 3}
+                for t in LENGTHS
+            ),
+        ],
+        "exponents": [
+            {"what": "block", "arch": arch, "T": t, "F": 512} for t, arch in product(LENGTHS, ARCHS)
+        ],
+        "memory": [
+            {"what": "block", "arch": arch, "T": 8192, "repeat": 1}
+            for arch in (*ARCHS, "untied_transformer")
+        ],
+        "flash": [
+            {"what": "flash", "how": how, "T": t, "F": width}
+            for t, width in ((2048, 7152), (8192, 1024))
+            for how in ("ours", "public")
+        ],
+        "loss": [
+            {"what": "loss", "how": how, "T": t, "repeat": 1}
+            for t in (1024, 8192)
+            for how in ("plain", "torch", "chunked")
+        ],
+        "compile": [
+            {"what": "training", "arch": arch, "how": how, "T": t, "repeat": 5}
+            for arch, t in product(ARCHS, (96, 1024))
+            for how in ("eager", "compiled")
+        ],
+        "decode": [
+            {"what": "decode", "arch": arch, "T": t, "F": 512, "repeat": 3}
+            for t in (256, 2048, 16384)
+            for arch in ARCHS
+        ],
+    }  # fmt: skip
 
 
-def block(case: dict[str, Any]) -> Callable[[], Any]:
-    """One block application of an architecture, forward and backward."""
-    import torch
-
-    from tangobench.model.config import ModelConfig
-    from tangobench.model.init import initialise
-    from tangobench.model.language import LanguageModel
-
-    config = ModelConfig(
-        arch=case["arch"], width=case["F"], d_model=128, heads=4, depth=1, context=case["T"],
-        vocabulary=16,
-    )  # fmt: skip
-    model = LanguageModel(config)
-    initialise(model, 17)
-    h = torch.randn(1, case["T"], 128, requires_grad=True)
-
-    def run() -> float:
-        out = model.blocks[0](h)
-        middle = time.process_time()
-        out.sum().backward()
-        return middle
-
-    return run
+def kernels(length: int, width: int, heads: int, **more: Any) -> Iterator[Found]:
+    """Our kernel, query chunking at two sizes and, where it fits, all pairs at once."""
+    size = {"what": "tango", "T": length, "F": width, "H": heads, **more}
+    yield {**size, "how": "tiled"}
+    yield {**size, "how": "chunked"}
+    if length <= 8192:
+        yield {**size, "how": "chunked", "chunk": 512, "repeat": 1}
+    if length * length * heads <= 1 << 25:
+        yield {**size, "how": "naive"}
 
 
-def output_loss(case: dict[str, Any]) -> Callable[[], Any]:
-    """Cross-entropy on the GPT-2 vocabulary, forward and backward."""
-    import torch
-    import torch.nn.functional as F
-
-    from tangobench.model.loss import summed_nll
-
-    rows = case["T"]
-    hidden = torch.randn(rows, 512, requires_grad=True)
-    embed = (0.02 * torch.randn(50_257, 512)).requires_grad_()
-    target = torch.randint(0, 50_257, (rows,))
-
-    def run() -> float:
-        hidden.grad = embed.grad = None
-        if case["how"] == "plain":
-            out = F.cross_entropy(hidden @ embed.T, target, reduction="sum")
-        else:
-            out = summed_nll(hidden, embed, target)
-        middle = time.process_time()
-        out.backward()
-        return middle
-
-    return run
-
-
-def decode(case: dict[str, Any]) -> Callable[[], Any]:
-    """64 decoding steps after a prompt of T tokens; the prompt is not timed."""
+def gemm_rate(bf16: bool) -> float:
     import torch
 
-    from tangobench.model import build
-    from tangobench.model.config import ModelConfig
-
-    config = ModelConfig(
-        arch=case["arch"], width=case["F"], d_model=128, heads=4, depth=4, context=1 << 16,
-        vocabulary=16,
-    )  # fmt: skip
-    model = build(config)
-    with torch.no_grad():
-        _, state = model.prefill(torch.zeros(1, case["T"], dtype=torch.long))
-
-    def run() -> float:
-        for _ in range(64):
-            model.step(torch.zeros(1, dtype=torch.long), state)
-        return time.process_time()
-
-    return run
-
-
-WHAT = {"tango": aggregation, "wango": aggregation, "block": block, "loss": output_loss,
-        "decode": decode}  # fmt: skip
-
-
-def gemm_rate() -> float:
-    import torch
-
-    a = torch.randn(1536, 1536)
+    a = torch.randn(1536, 1536, dtype=torch.bfloat16 if bf16 else torch.float32)
     best = math.inf
-    for _ in range(3):
+    for _ in range(4):
         start = time.process_time()
         a @ a
         best = min(best, time.process_time() - start)
     return 2 * 1536**3 / best / 1e9
 
 
-def measure(case: dict[str, Any]) -> dict[str, Any]:
+def measure(case: Found) -> Found:
     """Inside a child: one case."""
     import torch
+    from model_cases import HEAD, WHAT
 
     torch.set_num_threads(1)
-    rate = gemm_rate()
-    run = WHAT[case["what"]](case)
+    bf16 = case.get("dtype") == "bf16"
+    rate = gemm_rate(bf16)
+    run, check = WHAT[case["what"]](case)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     forward, total = math.inf, math.inf
     for _ in range(case.get("repeat", 2)):
@@ -186,86 +121,71 @@ def measure(case: dict[str, Any]) -> dict[str, Any]:
         forward = min(forward, middle - start)
         total = min(total, time.process_time() - start)
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
-    found = {"forward_s": forward, "total_s": total, "peak_mb": peak}
-    found["gemm"] = (rate + gemm_rate()) / 2
+    found = {"forward_s": forward, "total_s": total, "peak_mb": peak, "check": check()}
+    found["gemm"] = max(rate, gemm_rate(bf16))
     if case["what"] == "tango":
-        pairs = case["T"] * (case["T"] + 1) / 2
-        useful = 2 * pairs * (3 * case["F"] + 5 * HEAD * case["H"])
+        causal = case["T"] * (case["T"] + 1) / 2
+        useful = 2 * causal * (3 * case["F"] + 5 * HEAD * case["H"])
         found["share"] = useful / total / 1e9 / found["gemm"]
     return {**case, **found}
 
 
-def child(case: dict[str, Any]) -> dict[str, Any]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+def child(case: Found) -> Found:
+    environment = {
+        **os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(PEERS)
+    }  # fmt: skip
     command = [sys.executable, __file__, "--case", json.dumps(case)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{case}:\n{done.stderr[-2000:]}")
+    found: Found = json.loads(done.stdout.splitlines()[-1])
     label = " ".join(f"{k}={v}" for k, v in case.items())
-    print(f"{label:<64}{found['total_s']:9.2f} s{found['peak_mb']:9.0f} MB", flush=True)
+    print(f"{label:<72}{found['total_s']:9.3f} s{found['peak_mb']:9.0f} MB", flush=True)
     return found
 
 
-def cases(full: bool) -> list[dict[str, Any]]:
-    sizes = [(1024, 7120, 4), (2048, 7120, 4)]
-    if full:
-        sizes += [(2048, 28480, 16), (4096, 4480, 16), (8192, 3560, 2), (16384, 1780, 1)]
-    listed: list[dict[str, Any]] = []
-    for length, width, heads in sizes:
-        for how in KERNELS:
-            if how != "naive" or length * length * heads <= 1 << 25:
-                listed.append({"what": "tango", "how": how, "T": length, "F": width, "H": heads})
-    lengths = (2048, 4096, 8192, 16384) if full else (1024, 2048, 4096)
-    for length in lengths:
-        listed.append({"what": "wango", "how": "tiled", "T": length, "F": 1120, "H": 4})
-        for arch in ("tango", "wango", "recurrent_transformer", "gau", "flash"):
-            listed.append({"what": "block", "arch": arch, "T": length, "F": 512})
-    for arch in ("tango", "wango", "flash"):
-        for length in (256, 8192 if full else 2048):
-            listed.append({"what": "decode", "arch": arch, "T": length, "F": 512})
-    for how in ("plain", "chunked"):
-        listed.append({"what": "loss", "how": how, "T": 8192 if full else 1024, "repeat": 1})
-    return listed
+def save(part: str, found: list[Found]) -> Found:
+    import torch
+
+    known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    kept = [case for case in known.get("cases", []) if case["part"] != part]
+    cases = [*kept, *({"part": part, **case} for case in found)]
+    report = {
+        "machine": {"cpu": cpu_name(), "threads": 1, "torch": torch.__version__},
+        "command": "python bench/model.py",
+        "summary": summary(cases),
+        "rows": rows(cases, {"torch": torch.__version__, **dict(p.split("==") for p in PINNED)}),
+        "cases": cases,
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+    return report
 
 
-def summary(found: list[dict[str, Any]]) -> dict[str, Any]:
-    """Ratios and growth exponents."""
-    ratios, exponents = {}, {}
-    tango = {(c["T"], c["F"], c["how"]): c for c in found if c["what"] == "tango"}
-    for (length, width, how), case in tango.items():
-        if how == "tiled":
-            peer = tango[length, width, "chunked"]
-            ratios[f"T={length} F={width}"] = {
-                "speed_over_chunking": peer["total_s"] / case["total_s"],
-                "memory_of_chunking": case["peak_mb"] / max(peer["peak_mb"], 1),
-                "share_of_gemm": case["share"],
-            }
-    curves: dict[str, list[tuple[int, float]]] = {}
-    for case in found:
-        if case["what"] in ("wango", "block", "decode"):
-            name = f"{case['what']} {case.get('arch', 'kernel')}"
-            curves.setdefault(name, []).append((case["T"], case["total_s"]))
-    for name, points in curves.items():
-        (t0, s0), (t1, s1) = points[0], points[-1]
-        exponents[name] = math.log(s1 / s0) / math.log(t1 / t0)
-    return {"tango": ratios, "growth_exponents": exponents}
+def cpu_name() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def install_peers() -> None:
+    if not PEERS.exists():
+        command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target"]
+        subprocess.run([*command, str(PEERS), *PACKAGES], check=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="the paper's sizes; half an hour")
+    parser.add_argument("--part", nargs="*", choices=sorted(parts()), help="default: all")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
         print(json.dumps(measure(json.loads(options.case))))
         return 0
-    found = [child(case) for case in cases(options.full)]
-    report = {
-        "machine": {"cpu": platform.processor() or platform.machine(), "threads": 1},
-        "summary": summary(found),
-        "cases": found,
-    }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+    for part in options.part or parts():
+        if part == "flash":
+            install_peers()
+        report = save(part, [child(case) for case in parts()[part]])
     print(json.dumps(report["summary"], indent=1))
     return 0
 
