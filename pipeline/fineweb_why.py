@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from tangobench.errors import InputError
 from tangobench.pipeline.fineweb_decisions import id_parts
 from tangobench.pipeline.manifest import Lock
-from tangobench.pipeline.reading import SideTable, open_dataset
+from tangobench.pipeline.reading import open_dataset
+from tangobench.pipeline.side_tables import SideTable
 
 _REASONS: Final = {
     "unique": "no other document has its URL or its text",

@@ -29,8 +29,9 @@ from tangobench.pipeline.lean_spec import SPLITS, Spec, Split, split_of
 from tangobench.pipeline.lean_table import TABLE
 from tangobench.pipeline.lean_tokens import TOKENS
 from tangobench.pipeline.manifest import Lock
-from tangobench.pipeline.reading import SideTable, broken
+from tangobench.pipeline.reading import broken
 from tangobench.pipeline.shards import shard_name
+from tangobench.pipeline.side_tables import SideTable
 from tangobench.pipeline.tokens import Gpt2, gpt2
 
 __all__ = ["Spec", "build", "plan", "record", "why"]

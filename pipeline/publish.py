@@ -40,7 +40,8 @@ from tangobench.pipeline.manifest import (
     seal,
     sign,
 )
-from tangobench.pipeline.reading import Shard, SideTable, broken
+from tangobench.pipeline.reading import Shard, broken
+from tangobench.pipeline.side_tables import SideTable
 from tangobench.pipeline.store import Store
 
 _LIBRARIES: Final = ("numpy", "polars", "pyarrow", "tiktoken", "sympy", "mathematics_dataset")

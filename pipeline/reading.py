@@ -22,7 +22,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tangobench.errors import CorruptionError, UsageError
 from tangobench.pipeline.hashing import RowsHasher
@@ -30,7 +29,11 @@ from tangobench.pipeline.manifest import Lock, read_lock
 
 NDArray = np.ndarray[Any, Any]
 
-_SIDE_BATCH: Final = 1024
+# What Arrow and numpy raise when bytes are no shard.
+_LIES: Final = (
+    *(pa.ArrowException, OSError, EOFError),
+    *(ValueError, TypeError, LookupError, ArithmeticError),
+)
 
 
 class TokenPlaces(NamedTuple):
@@ -87,15 +90,7 @@ class Shard:
         """A shard with the right hash that is no such shard: the lock itself does not tell true."""
         try:
             yield
-        except (
-            pa.ArrowException,
-            OSError,
-            EOFError,
-            ValueError,
-            TypeError,
-            LookupError,
-            ArithmeticError,
-        ) as error:
+        except _LIES as error:
             raise broken(self._path, "corrupt", f"it is not what the lock says: {error}") from None
 
     def locate(self, row: int) -> tuple[pa.RecordBatch, int]:
@@ -133,57 +128,18 @@ class Shard:
 
     def _first(self, values: NDArray) -> int:
         """Where in the file an array of tokens begins; it must lie there, uncompressed, aligned."""
-        first, rest = divmod(values.ctypes.data - self._buffer.address, values.itemsize)
-        if len(values) and (rest or not 0 <= first <= self._buffer.size - values.nbytes):
+        if not len(values):
+            return 0
+        offset = values.ctypes.data - self._buffer.address
+        if offset % values.itemsize or not 0 <= offset <= self._buffer.size - values.nbytes:
             raise ValueError("its tokens do not lie in the file as they are")
-        return first if len(values) else 0
+        return int(offset // values.itemsize)
 
     def tokens(self, row: int) -> NDArray:
         """The tokens of a row, as a view into the mapped file."""
         flat, starts, lengths = self.token_places
         start = starts[row]
         return flat[start : start + lengths[row]]
-
-
-class SideTable:
-    """A verified Parquet file beside the shards, such as decisions; a card has no rows."""
-
-    def __init__(self, folder: Path, entry: dict[str, Any]) -> None:
-        self.entry = entry
-        self._path = folder / entry["path"]
-        self._buffer = map_checked(folder, entry, entry["kind"])
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Its rows, a thousand at a time: a small file may decode to much."""
-        try:
-            file = pq.ParquetFile(pa.BufferReader(self._buffer))
-            if file.metadata.num_rows == 0:
-                kinds = file.schema_arrow
-                empty = [pa.array([], field.type) for field in kinds]
-                yield pa.RecordBatch.from_arrays(empty, names=kinds.names)
-            yield from file.iter_batches(_SIDE_BATCH, use_threads=False)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise self._lie(f"it is no Parquet file: {error}") from None
-
-    def table(self) -> pa.Table:
-        """All rows."""
-        return pa.Table.from_batches(self.batches())
-
-    def check_rows(self) -> None:
-        """Refuse a table whose rows are not those that the lock counts and hashes."""
-        if not self.entry["rows_sha256"]:
-            return
-        hasher, rows = RowsHasher(), 0
-        for batch in self.batches():
-            hasher.update(batch)
-            rows += batch.num_rows
-        for name, found in (("rows", rows), ("rows_sha256", hasher.hexdigest())):
-            if found != self.entry[name]:
-                raise self._lie(f"{name} is {found}, the lock says {self.entry[name]}")
-
-    def _lie(self, why: str) -> CorruptionError:
-        why = f"it is not what the lock says: {why}"
-        return broken(self._path, "corrupt", why, self.entry["kind"])
 
 
 class Rows:
