@@ -60,18 +60,24 @@ def key_rows(url: Array, content: Array, linked: Array, parts: int) -> tuple[Arr
 def group_edges(high: Array, low: Array, document: Array) -> tuple[Array, Array]:
     """Edges from each document to the first with the same key; one key partition, whole."""
     order = np.argsort(high)
-    high, low, document = high[order], low[order], document[order]
+    high = high[order]
     equal = high[1:] == high[:-1]
     members = np.zeros(len(high), np.bool_)  # only keys that occur twice go on
     members[1:] = equal
     members[:-1] |= equal
-    high, low, document = high[members], low[members], document[members]
-    order = np.lexsort((document, low, high))
-    high, low, document = high[order], low[order], document[order]
+    order, high = order[members], high[members]
+    low, document = low[order], document[order]
     first = np.ones(len(high), np.bool_)
-    first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
-    leader = document[first][np.cumsum(first) - 1]
-    return document[~first], leader[~first]
+    first[1:] = high[1:] != high[:-1]
+    if (low[1:] != low[:-1])[~first[1:]].any():  # keys that agree in one half only
+        order = np.lexsort((low, high))
+        high, low, document = high[order], low[order], document[order]
+        first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+    if len(document) == 0:
+        return document, document
+    leader = np.minimum.reduceat(document, np.flatnonzero(first))[np.cumsum(first) - 1]
+    others = document != leader
+    return document[others], leader[others]
 
 
 def decide(members: pl.DataFrame, *, train_through: int, duplicates: Duplicates) -> pl.DataFrame:

@@ -176,6 +176,10 @@ def _keys(documents: pl.DataFrame, partition: int) -> np.ndarray[Any, np.dtype[A
     return keys
 
 
+def _frame(keys: np.ndarray[Any, np.dtype[Any]]) -> pl.DataFrame:
+    return pl.DataFrame({name: np.ascontiguousarray(keys[name]) for name in ("high", "low")})
+
+
 def validation_keys(args: dict[str, Any], store: Store) -> Output:
     """The keys that training must not have, of one unit."""
     keys = _keys(unit_documents(args, store), VALIDATION)
@@ -185,12 +189,10 @@ def validation_keys(args: dict[str, Any], store: Store) -> Output:
 def find_shared(args: dict[str, Any], store: Store) -> Output:
     """Keys of a unit's training documents that some validation document has too."""
     documents = unit_documents(args, store)
-    train = _keys(documents, TRAIN)
+    train = _frame(_keys(documents, TRAIN))
     parts = [np.frombuffer(store.read(a), _KEY) for a in args["validation_keys"]]
-    validation = np.concatenate([np.empty(0, _KEY), *parts])
-    likely = train[np.isin(train["high"], validation["high"])]
-    near = validation[np.isin(validation["high"], likely["high"])]
-    shared = set(likely.tolist()) & set(near.tolist())
+    validation = _frame(np.concatenate([np.empty(0, _KEY), *parts]))
+    shared = train.join(validation, on=["high", "low"], how="semi").unique().rows()
     names = documents.filter(
         pl.struct("url_high", "url_low").is_in([{"url_high": h, "url_low": w} for h, w in shared])
     )["id"].to_list()

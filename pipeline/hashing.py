@@ -89,9 +89,13 @@ class RowsHasher:
             self._update(f"{path}/items", array.flatten())
         elif kind == "string":
             data = pc.cast(array, pa.large_binary()).fill_null(b"")
-            lengths = _little(pc.binary_length(data), np.int64)
-            self._part(f"{path}/lengths").update(lengths)
-            self._part(f"{path}/values").update(b"".join(data.to_pylist()))
+            _, bounds, values = data.buffers()
+            ends = np.zeros(1, np.int64)
+            if len(data):
+                ends = np.frombuffer(bounds, np.int64)[data.offset : data.offset + len(data) + 1]
+            raw = memoryview(b"" if values is None else values)
+            self._part(f"{path}/lengths").update(np.diff(ends).astype("<i8"))
+            self._part(f"{path}/values").update(raw[ends[0] : ends[-1]])
         elif pa.types.is_boolean(array.type):
             values = array.fill_null(False).to_numpy(zero_copy_only=False)
             self._part(f"{path}/values").update(values.astype(np.uint8))

@@ -151,3 +151,22 @@ def test_a_changed_type_between_batches_is_refused():
     hasher.update(pa.table({"a": pa.array([1], pa.int8())}))
     with pytest.raises(TypeError, match="int8 before, int16 now"):
         hasher.update(pa.table({"a": pa.array([1], pa.int16())}))
+
+
+@pytest.mark.parametrize("values", [[None], [""], [None, "", "é"], ["a", None, "bc", "d"]], ids=str)
+def test_strings_are_hashed_by_lengths_and_bytes_whatever_their_buffers(values):
+    """Slices, chunks, nulls with bytes under them and empty buffers: one digest per content."""
+    plain = pa.table({"s": pa.array(values, pa.string())})
+    padded = pa.array(["xx", *values, "yy"], pa.large_string()).slice(1, len(values))
+    hidden = pa.StringArray.from_buffers(
+        len(values),
+        *pa.array([v or "hidden" for v in values], pa.string()).buffers()[1:],
+        pa.array([v is not None for v in values], pa.bool_()).buffers()[1],
+        -1,
+    )
+    chunks = pa.chunked_array([pa.array([v], pa.string()) for v in values], pa.string())
+    expected = rows_sha256(plain)
+    assert rows_sha256(pa.table({"s": padded})) == expected
+    assert rows_sha256(pa.table({"s": chunks})) == expected
+    if None in values and "" not in values:
+        assert rows_sha256(pa.table({"s": hidden})) == expected
