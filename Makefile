@@ -120,7 +120,7 @@ bench-fineweb: $(STAMP) ## FineWeb build and its parts
 	$(BIN)/python bench/fineweb.py
 
 bench-lean: $(STAMP) ## Mathlib build (SOURCE= a Mathlib repository)
-	$(BIN)/python bench/lean.py $(if $(SOURCE),--source $(SOURCE))
+	$(BIN)/python bench/lean.py --scaling --write $(if $(SOURCE),--source $(SOURCE))
 
 bench-dm-math: $(STAMP) ## generator against upstream
 	$(BIN)/python bench/dm_math.py

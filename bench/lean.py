@@ -1,21 +1,27 @@
-"""The Lean build beside its parts and beside a simple extractor.
+"""The Lean build beside its parts and beside other extractors.
 
 - CPU time (own and that of git) of reading, cutting, encoding, row assembly and the whole build, in
-  one process; the bar is the whole build at most twice reading plus encoding.
+  one process, with tiktoken and with the fast encoder; the bar is the whole build at most twice
+  reading plus encoding.
 - Wall time with one and with two workers on the same units; needs an otherwise idle machine.
 - The simple extractor takes lines that start with `theorem` or `lemma`, the first `:=`, and cuts at
   the next line with text in column 0: the way of most public scripts. Its proofs are compared.
+- itp-interface is a public extractor; its names and statements are compared on a sample of files.
 
 Usage: `python bench/lean.py --source MATHLIB`; results in bench/results/lean.json
 """
 
 import argparse
+import hashlib
+import json
 import os
 import platform
 import re
 import resource
+import subprocess
 import tempfile
 import time
+import venv
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,31 +29,41 @@ from typing import Any
 from tangobench.pipeline import api
 from tangobench.pipeline.lean_fetch import open_repository
 from tangobench.pipeline.lean_git import list_files, read_files
+from tangobench.pipeline.lean_lexer import mask
 from tangobench.pipeline.lean_proofs import Declaration, extract
 from tangobench.pipeline.lean_spec import Spec
 from tangobench.pipeline.lean_tokens import prompt_seam
 from tangobench.pipeline.manifest import pretty_json
 from tangobench.pipeline.spec import load_spec
-from tangobench.pipeline.tokens import gpt2
+from tangobench.pipeline.tokens import ENGINE_VARIABLE, gpt2
 
 RESULTS = Path(__file__).parent / "results" / "lean.json"
 _HEAD = re.compile(
     r"^(?:@\[.*?\]\s*)?(?:private |protected )?(theorem|lemma)\s+(\S+)", re.MULTILINE
 )
 _NEXT = re.compile(r"^\S", re.MULTILINE)
+PEER = "itp-interface==1.12.0"
+PEER_FILES = 300
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="the Lean build, stage by stage")
     parser.add_argument("--source", help="a Mathlib repository (default: fetched, cached)")
     parser.add_argument("--profile", default="paper")
-    parser.add_argument("--repeat", type=int, default=3, help="runs; the fastest counts")
+    parser.add_argument("--repeat", type=int, default=2, help="runs; the fastest counts")
     parser.add_argument("--scaling", action="store_true", help="also one against two workers")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     options = parser.parse_args()
-    report = measure(options.source, options.profile, options.repeat)
+    report: dict[str, Any] = {
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }
+    for engine in ("reference", "fast"):
+        os.environ[ENGINE_VARIABLE] = engine
+        report[engine] = measure(options.source, options.profile, options.repeat)
+    report["extractors"] = extractors(options.source, options.profile, options.repeat)
     if options.scaling:
-        report["load_before_scaling"] = os.getloadavg()[0]
         report["two_workers_over_one"] = scaling(options.source, options.profile, options.repeat)
     print(pretty_json(report))
     if options.write:
@@ -71,14 +87,19 @@ def timed(work: Callable[[], Any], repeat: int) -> tuple[float, Any]:
     return best, answer
 
 
-def measure(source: str | None, profile: str, repeat: int) -> dict[str, Any]:
+def contents(source: str | None, profile: str) -> dict[str, bytes]:
     spec = load_spec(Spec, "lean", profile)
     git_dir = open_repository(source or spec.repository, spec.commit, root=spec.root)
-    vocabulary = gpt2()
+    listing = list_files(git_dir, spec.commit, spec.root)
+    paths = [file.path for file in listing.files]
+    return dict(zip(paths, read_files(git_dir, listing.files), strict=True))
 
-    def read() -> list[bytes]:
-        listing = list_files(git_dir, spec.commit, spec.root)
-        return list(read_files(git_dir, listing.files))
+
+def measure(source: str | None, profile: str, repeat: int) -> dict[str, Any]:
+    """One encoder: the parts, the whole, and their ratio."""
+    vocabulary = gpt2()
+    files = list(contents(source, profile).values())
+    declared = [extract(data) for data in files]
 
     def encode() -> int:
         parts = [data.decode() for data in files]
@@ -89,17 +110,12 @@ def measure(source: str | None, profile: str, repeat: int) -> dict[str, Any]:
         return len(vocabulary.encode_batch(parts)[0])
 
     seconds: dict[str, float] = {}
-    seconds["read"], files = timed(read, repeat)
-    seconds["extract"], declared = timed(lambda: [extract(data) for data in files], repeat)
+    seconds["read"], _ = timed(lambda: contents(source, profile), repeat)
+    seconds["extract"], _ = timed(lambda: [extract(data) for data in files], repeat)
     seconds["encode"], tokens = timed(encode, repeat)
-    seconds["simple extractor"], simple = timed(
-        lambda: [simple_extractor(data.decode()) for data in files], repeat
-    )
     seconds["whole build"], _ = timed(lambda: build(source, profile, 1), repeat)
-    size = sum(map(len, files))
+    size, whole = sum(map(len, files)), seconds["whole build"]
     return {
-        "machine": platform.machine(),
-        "python": platform.python_version(),
         "files": len(files),
         "bytes": size,
         "tokens_encoded": tokens,
@@ -107,16 +123,78 @@ def measure(source: str | None, profile: str, repeat: int) -> dict[str, Any]:
         "megabytes_per_cpu_second": {
             name: round(size / value / 1e6, 1) for name, value in seconds.items()
         },
-        "files_per_cpu_second": round(len(files) / seconds["whole build"]),
+        "files_per_cpu_second": round(len(files) / whole),
         "share_of_build": {
-            name: round(seconds[name] / seconds["whole build"], 3)
-            for name in ("read", "extract", "encode")
+            name: round(seconds[name] / whole, 3) for name in ("read", "extract", "encode")
         },
-        "build_over_read_and_encode": round(
-            seconds["whole build"] / (seconds["read"] + seconds["encode"]), 2
-        ),
-        "simple_extractor": compare(files, declared, simple),
+        "build_over_read_and_encode": round(whole / (seconds["read"] + seconds["encode"]), 2),
     }
+
+
+def extractors(source: str | None, profile: str, repeat: int) -> dict[str, Any]:
+    """Ours, the simple one and the public one, on the same files."""
+    files = contents(source, profile)
+    datas = list(files.values())
+    ours, declared = timed(lambda: [extract(data) for data in datas], repeat)
+    other, simple = timed(lambda: [simple_extractor(data.decode()) for data in datas], repeat)
+    size = sum(map(len, datas))
+    return {
+        "ours": {"megabytes_per_cpu_second": round(size / ours / 1e6, 1)},
+        "simple": {
+            "megabytes_per_cpu_second": round(size / other / 1e6, 1),
+            **compare(datas, declared, simple),
+        },
+        PEER: peer(files),
+    }
+
+
+def peer(files: dict[str, bytes]) -> dict[str, Any]:
+    """The public extractor in an environment of its own, on a fixed sample of files."""
+    order = sorted(files, key=lambda path: hashlib.sha256(path.encode()).digest())[:PEER_FILES]
+    with tempfile.TemporaryDirectory(prefix="bench-lean-peer-") as name:
+        folder = Path(name)
+        venv.create(folder / "venv", with_pip=True)
+        python = folder / "venv" / "bin" / "python"
+        quiet = ["--quiet", "--disable-pip-version-check"]
+        subprocess.run([python, "-m", "pip", "install", *quiet, "--no-deps", PEER], check=True)
+        for i, path in enumerate(order):
+            (folder / f"{i:04}.lean").write_bytes(files[path])
+        script = Path(__file__).with_name("peers_lean.py")
+        subprocess.run([python, script, folder, folder / "out.json"], check=True)
+        answer = json.loads((folder / "out.json").read_text())
+    size = sum(len(files[path]) for path in order)
+    ours = same = made_up = 0
+    for path, found in zip(order, answer["found"], strict=True):
+        mine = statements(files[path])
+        names = {name for name, _ in mine}
+        ours += len(mine)
+        same += len({(name, _words(text)) for name, text in found} & mine)
+        made_up += sum(name not in names for name, _ in found)
+    return {
+        "files": len(order),
+        "megabytes_per_cpu_second": round(size / answer["cpu_seconds"] / 1e6, 2),
+        "our_statements": ours,
+        "the_same": same,
+        "found": sum(map(len, answer["found"])),
+        "declarations_made_up": made_up,
+    }
+
+
+def statements(data: bytes) -> set[tuple[str, str]]:
+    """Names and statements without comments, as our extractor cuts them."""
+    code = bytes(
+        0x20 if hidden == 0x20 else byte for byte, hidden in zip(data, mask(data), strict=True)
+    )
+    found = set()
+    for d in extract(data):
+        text = code[d.kw_start : d.proof_start].decode()
+        rest = text[text.index(d.name) + len(d.name) :].strip().removesuffix(":=")
+        found.add((d.name, _words(rest)))
+    return found
+
+
+def _words(text: str) -> str:
+    return " ".join(text.strip().strip(":").split())
 
 
 def build(source: str | None, profile: str, workers: int) -> None:
