@@ -102,11 +102,17 @@ def run_dask(path: Path) -> int:
         label = smallest
 
 
+def content(document: Any) -> str:
+    text: str = document.text
+    return text
+
+
 def run_datatrove(path: Path) -> int:
     import polars as pl
     from datatrove.data import Document
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.dedup import ExactDedupFilter, ExactDedupSignature, ExactFindDedups
+    from datatrove.pipeline.dedup.exact_dedup import ExactDedupConfig
 
     keys = pl.read_parquet(path).select("content_high", "content_low").rows()
     documents = [Document(text=f"{h}-{w}", id=str(n)) for n, (h, w) in enumerate(keys)]
@@ -117,11 +123,12 @@ def run_datatrove(path: Path) -> int:
             kept.append(1)
             yield document
 
+    config = ExactDedupConfig(content_getter=content)
     with tempfile.TemporaryDirectory() as folder:
         steps: list[list[Any]] = [
-            [documents, ExactDedupSignature(f"{folder}/signatures")],
-            [ExactFindDedups(f"{folder}/signatures", f"{folder}/found")],
-            [documents, ExactDedupFilter(f"{folder}/found"), count],
+            [documents, ExactDedupSignature(f"{folder}/signatures", config)],
+            [ExactFindDedups(f"{folder}/signatures", f"{folder}/found", config)],
+            [documents, ExactDedupFilter(f"{folder}/found", config), count],
         ]
         for number, pipeline in enumerate(steps):
             LocalPipelineExecutor(pipeline, tasks=1, logging_dir=f"{folder}/{number}").run()

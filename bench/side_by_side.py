@@ -129,7 +129,7 @@ def peer_versions(python: str, names: Sequence[str]) -> dict[str, str]:
     """Installed versions in the peers' environment; what could not be had is left out."""
     code = (
         "import importlib.metadata as m, json, sys\nd = {}\nfor n in sys.argv[1:]:\n"
-        "    try: d[n] = m.version(n)\n    except m.PackageNotFoundError: pass\n"
+        "    try: d[n] = m.version(n)\n    except Exception: pass\n"
         "print(json.dumps(d))"
     )
     run = subprocess.run([python, "-c", code, *names], capture_output=True, text=True, check=True)

@@ -88,12 +88,14 @@ def decide(members: pl.DataFrame, *, train_through: int, duplicates: Duplicates)
     place in `REASONS`), `validation`, `representative`, and the component's name as two numbers:
     its earliest member's content key, which no other component can have.
     """
-    ordered = members.sort(["root", *_ORDER, "document"], nulls_last=True)
+    ordered = members.sort("root", maintain_order=True)
     root = ordered["root"].to_numpy()
-    first = np.ones(len(root), np.bool_)
-    first[1:] = root[1:] != root[:-1]
-    leaders = ordered.filter(first)
-    leader = np.cumsum(first) - 1
+    starts = np.flatnonzero(np.append(True, root[1:] != root[:-1]))[: len(root)]
+    leader = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(root))))
+    earliest = _earliest(ordered, starts, leader)
+    leaders = ordered[earliest]
+    first = np.zeros(len(root), np.bool_)
+    first[earliest] = True
     validation = (leaders["dump"].to_numpy() > train_through)[leader]
     reason = _reasons(ordered, leaders, leader, first)
     kept = first
@@ -115,13 +117,31 @@ def decide(members: pl.DataFrame, *, train_through: int, duplicates: Duplicates)
     ).sort("document")
 
 
+def _earliest(ordered: pl.DataFrame, starts: Array, group: Array) -> Array:
+    """The row of each group's earliest member; most groups need their dumps only."""
+    dump = ordered["dump"].to_numpy()
+    least = np.minimum.reduceat(dump, starts) if len(starts) else dump
+    places = np.flatnonzero(dump == least[group])
+    groups = group[places]
+    found = places[np.searchsorted(groups, np.arange(len(starts)))]
+    tied = places[np.bincount(groups, minlength=len(starts))[groups] > 1]
+    if len(tied):
+        few = ordered[tied].with_columns(place=pl.Series(tied), group=pl.Series(group[tied]))
+        few = few.sort(["group", *_ORDER, "document"], nulls_last=True)
+        few = few.unique("group", keep="first", maintain_order=True)
+        found[few["group"].to_numpy()] = few["place"].to_numpy()
+    return found
+
+
 def _repeated(ordered: pl.DataFrame) -> Array:
     """Rows whose record came before; the full comparison is needed only where ids repeat."""
     repeated = np.zeros(len(ordered), np.bool_)
-    again = ordered["id"].is_duplicated().to_numpy()
-    if again.any():
-        few = ordered.filter(again).select(pl.struct("root", *_RECORD).is_first_distinct())
-        repeated[again] = ~few.to_series().to_numpy()
+    again = np.flatnonzero(ordered["id"].hash().is_duplicated().to_numpy())
+    if len(again):
+        few = ordered[again].with_columns(place=pl.Series(again))
+        few = few.sort(["root", *_ORDER, "document"], nulls_last=True)
+        copies = few.select(pl.struct("root", *_RECORD).is_first_distinct()).to_series().not_()
+        repeated[few.filter(copies)["place"].to_numpy()] = True
     return repeated
 
 
