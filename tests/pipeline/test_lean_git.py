@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tangobench.errors import CorruptionError, InputError, UsageError
 from tangobench.pipeline.lean_fetch import open_repository
-from tangobench.pipeline.lean_git import File, list_files, object_id, read_files
+from tangobench.pipeline.lean_git import File, list_files, object_id, read_files, refusal
 
 FILES = {"Lib/A.lean": b"theorem a : P := h\n", "Lib/B/C.lean": "-- ∀\n".encode(), "README": b"x"}
 DATED = {
@@ -167,6 +171,43 @@ def test_a_url_fetches_only_wanted_blobs_and_goes_on(clone: Path, tmp_path: Path
     assert contents(open_repository(url, commit, root="Lib/"), commit) == WANTED
 
 
+@contextmanager
+def served(folder: Path, port: int) -> Iterator[None]:
+    """A real git server on loopback."""
+    words = ["--export-all", f"--base-path={folder}", "--listen=127.0.0.1", f"--port={port}"]
+    daemon = subprocess.Popen(["git", "daemon", "--reuseaddr", *words], stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(100):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        yield
+    finally:
+        daemon.terminate()
+        daemon.wait()
+
+
+def test_a_server_that_goes_away_and_comes_back(clone: Path, tmp_path: Path) -> None:
+    commit = git(clone, "rev-parse", "HEAD")
+    _as_url(clone, tmp_path)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    url = f"git://127.0.0.1:{port}/clone/.git"
+    with served(tmp_path, port):
+        git_dir = open_repository(url, commit, root="Lib/B/")
+    assert contents(git_dir, commit, "Lib/B/") == {"Lib/B/C.lean": WANTED["Lib/B/C.lean"]}
+    with pytest.raises(InputError) as caught:  # the rest was never fetched
+        open_repository(url, commit, root="Lib/")
+    assert caught.value.kind == "fetch-failed"
+    with served(tmp_path, port):
+        assert contents(open_repository(url, commit, root="Lib/"), commit) == WANTED
+        with pytest.raises(InputError) as caught:
+            open_repository(url, "0" * 40)
+        assert caught.value.kind == "fetch-failed"
+
+
 def test_a_finished_fetch_needs_no_network(clone: Path, tmp_path: Path) -> None:
     commit = git(clone, "rev-parse", "HEAD")
     url = _as_url(clone, tmp_path)
@@ -198,6 +239,40 @@ def test_rejections_are_counted(clone: Path) -> None:
         "symlink": 1,
         "too-large": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("mode", "path", "reason"),
+    [
+        (b"100644", b"a/b.lean", None),
+        (b"100644", "α/β γ.lean".encode(), None),
+        (b"100644", b"-rf.lean", None),
+        (b"100644", b"a.txt", ""),
+        (b"100644", b"../a.lean", "path-characters"),
+        (b"100644", b"a\x1b[2J.lean", "path-characters"),
+        (b"100644", b"a\x00b.lean", "path-characters"),
+        (b"100644", "a\u2028b.lean".encode(), "path-characters"),
+        (b"100644", b"\xc3\x28.lean", "path-not-utf8"),
+        (b"100664", b"a.lean", "odd-mode"),
+        (b"120000", b"a.lean", "symlink"),
+        (b"160000", b"a", "submodule"),
+    ],
+    ids=repr,
+)
+def test_what_is_left_out(mode: bytes, path: bytes, reason: str | None) -> None:
+    assert refusal(mode, path, ".lean") == reason
+
+
+def test_a_file_of_50_megabytes(clone: Path) -> None:
+    huge = b'def a := 1 -- "\n' * 3_200_000
+    assert len(huge) > 50_000_000
+    commit = commit_entries(
+        clone,
+        [("100644", "blob", b"Huge.lean", huge), ("100644", "blob", b"Good.lean", b"def b := 1")],
+    )
+    listing = list_files(clone / ".git", commit, "", max_bytes=8_000_000)
+    assert [file.path for file in listing.files] == ["Good.lean"]
+    assert listing.rejected == {"too-large": 1}
 
 
 @pytest.mark.parametrize("commit", ["main", "HEAD", "abc123", "A" * 40, "", "f" * 41])
