@@ -39,6 +39,11 @@ NGRAM: Final = 5
 _PERMUTATIONS: Final = BANDS * BAND_ROWS
 _SEED: Final = 1
 _NO_WORD: Final = r"[^\pL\pM\pN_\s]+"
+_ASCII: Final = np.frombuffer(  # byte to byte; those of other characters stay as they are
+    bytes(ord(c.lower()) if c.isalnum() or c == "_" else 32 for c in map(chr, range(128)))
+    + bytes(range(128, 256)),
+    np.uint8,
+)
 _FILLER: Final = " \0"
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _ROW: Final = np.dtype([("document", "<i8"), ("bands", "<u8", (BANDS,))])
@@ -49,17 +54,30 @@ def _mix(values: Array) -> Array:
     return np.asarray(values ^ (values >> np.uint64(32)))
 
 
+def _clean(texts: pa.Array) -> pa.Array:
+    """Lower case, and a space for what is no word; ASCII by a table, the rest by the regex."""
+    valid, offsets, data = texts.buffers()
+    if data is not None:
+        plain = pa.py_buffer(_ASCII[np.frombuffer(data, np.uint8)])
+        buffers = [valid, offsets, plain]
+        texts = pa.Array.from_buffers(texts.type, len(texts), buffers, offset=texts.offset)
+    if not pc.all(pc.string_is_ascii(texts)).as_py():
+        texts = pc.replace_substring_regex(pc.utf8_lower(texts), _NO_WORD, " ")
+    return pc.utf8_trim_whitespace(texts)
+
+
 def _words(texts: pa.Array) -> pa.Array:
     """Lists of at least five words; short texts are filled up with a word that no text has."""
-    clean = pc.replace_substring_regex(pc.utf8_lower(texts), _NO_WORD, " ")
-    clean = pc.utf8_trim_whitespace(clean)
+    clean = _clean(texts)
     words = pc.utf8_split_whitespace(clean)
     counts = pc.list_value_length(words).to_numpy()
     short = np.flatnonzero(counts < NGRAM)
     if len(short) == 0:
         return words
     filler = pa.array([_FILLER * (NGRAM - count) for count in counts[short]], clean.type)
-    longer = pc.binary_join_element_wise(clean.take(pa.array(short)), filler, "")
+    longer = pc.binary_join_element_wise(
+        clean.take(pa.array(short)), filler, pa.scalar("", clean.type)
+    )
     place = np.arange(len(words))
     place[short] = len(words) + np.arange(len(short))
     return pa.concat_arrays([words, pc.utf8_split_whitespace(longer)]).take(pa.array(place))

@@ -55,7 +55,7 @@ def test_recall_of_the_fast_engine_equals_the_reference():
 
 def test_ngrams_are_those_of_five_words():
     hashes, offsets = near.ngram_hashes(
-        ["one two three four five six", "One TWO, three: four five"]
+        pa.array(["one two three four five six", "One TWO, three: four five"])
     )
     assert offsets == [0, 2, 3]
     assert hashes[0] == hashes[2]  # case and punctuation do not count
@@ -85,3 +85,15 @@ def test_missing_engine_is_a_usage_error(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "rensa", None)
     with pytest.raises(UsageError, match="rensa"):
         near.signatures(pa.array(["text"]), "rensa")
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_ascii_texts_have_the_words_that_the_unicode_path_finds(kind):
+    every = "".join(map(chr, range(128)))
+    texts = [every, every * 3, "A_b-C d\x0be\x1cf\tg", "", " - ", "Straße No 1", "x" * 9, "\u00e9"]
+    found = near._words(pa.array([*texts, "cut"], kind).slice(0, len(texts))).to_pylist()
+    with_letter = [f"{text} \u00fcbung" for text in texts]  # one other letter: the general path
+    general = near._words(pa.array(with_letter, kind)).to_pylist()
+    for ascii_words, words in zip(found, general, strict=True):
+        real = [word for word in ascii_words if word != "\0"]
+        assert [w for w in real if w] == [w for w in words if w not in ("\0", "\u00fcbung", "")]
