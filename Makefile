@@ -21,7 +21,8 @@ export OMP_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup data-fineweb data-lean data-dm-math data verify reproduce replicate report \
-  test test-faults fuzz audit test-browser test-lean lint types bench bench-fineweb bench-lean bench-dm-math \
+  test test-faults fuzz audit test-browser test-lean lint types bench bench-fineweb bench-dedup \
+  bench-encoding bench-urls bench-near bench-lean bench-dm-math \
   bench-model bench-loader bench-flows bench-memory deploy undeploy prefect-env constraints clean
 
 help: ## print this list
@@ -114,10 +115,26 @@ test-lean: $(STAMP) ## a real Lean judges extractor and proofs (minutes, 4 GB; S
 	$(if $(SOURCE),TANGOBENCH_MATHLIB='$(SOURCE)') $(BIN)/python -m pytest tests/lean_check -m slow -rsP
 
 ## Speed
-bench: bench-fineweb bench-lean bench-dm-math bench-model bench-speed bench-loader bench-flows ## everything side by side with its peers
+bench: bench-fineweb bench-dedup bench-encoding bench-urls bench-near bench-lean bench-dm-math bench-model bench-speed bench-loader bench-flows ## everything side by side with its peers
 
 bench-fineweb: $(STAMP) ## FineWeb build and its parts
 	$(BIN)/python bench/fineweb.py
+	$(BIN)/python bench/fineweb.py --growth
+	$(BIN)/python bench/fineweb.py --bounds
+
+bench-dedup: $(STAMP) ## component dedup: 2 million rows beside peers, then 50 million
+	$(BIN)/python bench/dedup.py
+	$(BIN)/python bench/dedup.py --growth
+	$(BIN)/python bench/dedup.py 50_000_000
+
+bench-encoding: $(STAMP) ## GPT-2 encoding alone
+	$(BIN)/python bench/encoding.py
+
+bench-urls: $(STAMP) ## URL normalisation
+	$(BIN)/python bench/urls.py
+
+bench-near: $(STAMP) ## near-duplicate audit
+	$(BIN)/python bench/near.py
 
 bench-lean: $(STAMP) ## Mathlib build (SOURCE= a Mathlib repository)
 	$(BIN)/python bench/lean.py --scaling --write $(if $(SOURCE),--source $(SOURCE))

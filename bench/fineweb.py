@@ -210,7 +210,7 @@ def bounds(megabytes: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--megabytes", type=int, default=210)
+    parser.add_argument("--megabytes", type=int, default=379)
     parser.add_argument("--only", choices=["one", "two", *PEERS], action="append")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--bounds", action="store_true")
