@@ -57,4 +57,4 @@ def test_the_measured_growth_is_in_the_bounds_that_the_docs_state():
     for row in measured["rows"]:
         assert row["peak_mb"] < LIMITS[row["job"]], row
     for job, growth in measured["growth_at_ten_times"].items():
-        assert growth < 2.5, f"{job}: {growth} times the memory for ten times the input"
+        assert growth < 1.5, f"{job}: {growth} times the memory for ten times the input"
