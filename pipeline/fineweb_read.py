@@ -186,7 +186,10 @@ def _outside(
         for number in range(groups):
             dumps: set[Any] = set()
             for batch in file.iter_batches(row_groups=[number], columns=["dump"]):
-                dumps |= set(batch.column(0).unique().to_pylist())
+                try:
+                    dumps |= set(batch.column(0).unique().to_pylist())
+                except UnicodeDecodeError:
+                    dumps.add(None)  # read with the rest, where the row can be named
             orders = [dump_order(dump) if dump else None for dump in dumps]
             if all(order and order > last_train and order not in validation for order in orders):
                 found.add(number)

@@ -130,11 +130,23 @@ def raw_strings(values: list[bytes | None]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(values), binary.buffers(), binary.null_count)
 
 
-def test_invalid_utf8_id_is_refused(tmp_path):
-    ids = [i.encode() for i in documents()["id"]]
-    ids[5] = b"\xff"
-    path = write(tmp_path / "bad.parquet", documents(id=raw_strings(ids)))
-    assert refused(path, tmp_path / "out").kind == "id-not-utf8"
+@pytest.mark.parametrize("column", ["id", "dump"])
+def test_invalid_utf8_in_a_name_is_refused(tmp_path, column):
+    values = [value.encode() for value in documents()[column]]
+    values[5] = b"\xff"
+    path = write(tmp_path / "bad.parquet", documents(**{column: raw_strings(values)}))
+    error = refused(path, tmp_path / "out")
+    assert error.kind == f"{column}-not-utf8" and error.details["row"] == 5
+
+
+def test_lone_surrogates_in_urls_and_dates_are_harmless(tmp_path):
+    urls = [url.encode() for url in documents()["url"]]
+    urls[3] = urls[4] = b"https://a.example/\xed\xa0\x80"
+    dates = [b"2023-01-01"] * 39 + [b"\xff"]
+    columns = documents(url=raw_strings(urls), date=raw_strings(dates))
+    counts = build(write(tmp_path / "in.parquet", columns), tmp_path / "o").lock.data["counts"]
+    assert counts["input"]["url_unparsable"] == 2
+    assert sum(part["kept"] for part in counts["documents"].values()) == 40
 
 
 def test_unusable_texts_are_dropped_and_counted(tmp_path):
