@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,12 +46,45 @@ def main() -> int:
             f"two workers are {report['two_workers_over_one']:.2f} times one "
             f"(load of the machine before: {report['load_before_scaling']:.1f})"
         )
+    report["rows"] = rows(report)
     if options.write:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(pretty_json(report) + "\n")
     for difference in report["differences"]:
         print(f"DIFFERENT: {difference}", file=sys.stderr)
     return 1 if report["differences"] else 0
+
+
+def rows(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """The measurements as lines of the report's table."""
+    shared = {
+        "command": "make bench-dm-math",
+        "versions": {name: metadata.version(name) for name in ("mathematics_dataset", "sympy")},
+    }
+    lines = [
+        {
+            "job": "DeepMind Mathematics, drawing",
+            "peer": f"upstream generator ({report['rows_compared']:,} rows, all equal)",
+            "ratio": report["times_upstream"],
+            "aim": "≥ 4",
+            "ours": f"{report['rows_per_second']:,.0f} rows/s per core",
+            "theirs": f"{report['upstream_rows_per_second']:,.0f} rows/s per core",
+            **shared,
+        }
+    ]
+    if "two_workers_over_one" in report:
+        lines.append(
+            {
+                "job": "DeepMind Mathematics, drawing",
+                "peer": "one worker, by two workers",
+                "ratio": report["two_workers_over_one"],
+                "aim": "≥ 1.9",
+                "ours": "2 workers",
+                "theirs": "1 worker",
+                **shared,
+            }
+        )
+    return lines
 
 
 def arguments() -> argparse.Namespace:

@@ -19,6 +19,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -130,17 +131,33 @@ def compare(unit_seconds: float, core_seconds: float) -> dict[str, Any]:
     }
 
 
+def table_row(case: dict[str, Any]) -> dict[str, Any]:
+    """A case as a line of the report's table: CPU with Prefect over CPU without."""
+    work = case["work_core_seconds"]
+    return {
+        "job": "Orchestration by Prefect, CPU",
+        "peer": f"worker processes alone, {case['units']:,} units of {case['unit_seconds']:g} s",
+        "ratio": round(1 + case["overhead_share_of_work"], 4),
+        "aim": "at most 1.05",
+        "ours": f"{work * (1 + case['overhead_share_of_work']):.1f} core-seconds",
+        "theirs": f"{work:.1f} core-seconds",
+        "command": "make bench-flows",
+        "versions": {"prefect": metadata.version("prefect")},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--core-seconds", type=float, default=30.0)
     args = parser.parse_args()
     with prefect_test_harness(server_startup_timeout=120):
-        rows = [compare(seconds, args.core_seconds) for seconds in (0.01, 0.5)]
-    result = {"workers": WORKERS, "load_at_end": os.getloadavg()[0], "cases": rows}
+        cases = [compare(seconds, args.core_seconds) for seconds in (0.01, 0.5)]
+    result = {"workers": WORKERS, "load_at_end": os.getloadavg()[0], "cases": cases}
+    result["rows"] = [table_row(case) for case in cases]
     path = HERE / "results" / "flows.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    for row in rows:
+    for row in cases:
         print(
             f"{row['units']:>6,} units of {row['unit_seconds']:g} s in {row['prefect']['tasks']} "
             f"tasks of {1000 * row['cpu_seconds_per_task']:.0f} ms: orchestration "

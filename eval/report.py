@@ -18,6 +18,7 @@ from tangobench.eval.report_models import models_context
 from tangobench.eval.report_provenance import provenance_context
 from tangobench.eval.report_results import results_context
 from tangobench.eval.report_site import NavItem, Site
+from tangobench.eval.report_speed import speed_context
 
 BLURBS: Final = {
     "fineweb": "Educational web text, split by the date of the crawl and not by chance: later "
@@ -69,6 +70,9 @@ def write_report(out: Path, site: Path) -> Path:
     pages.page("models.html", "models.html.j2", title="Models", current="models", **models)
     pages.page("results.html", "results.html.j2", title="Results", current="results", **results)
     pages.page(
+        "speed.html", "speed.html.j2", title="Speed", current="speed", **speed_context(found)
+    )
+    pages.page(
         "provenance.html",
         "provenance.html.j2",
         title="Provenance",
@@ -95,6 +99,7 @@ def _nav(found: Found) -> list[NavItem]:
         *items,
         NavItem("models", "Models", "models.html"),
         NavItem("results", "Results", "results.html"),
+        NavItem("speed", "Speed", "speed.html"),
         NavItem("provenance", "Provenance", "provenance.html"),
     ]
 

@@ -15,6 +15,7 @@ PAGES = (
     "dm_math-sample",
     "models",
     "results",
+    "speed",
     "provenance",
 )
 CHECKS = (Path(__file__).parent / "checks.js").read_text()

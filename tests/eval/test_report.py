@@ -17,9 +17,11 @@ from tangobench.eval import published
 from tangobench.eval.report import write_report
 from tangobench.eval.report_audit import audit
 from tangobench.eval.report_coverage import document_lengths
+from tangobench.eval.report_gather import Found
 from tangobench.eval.report_measured import measured, speed
 from tangobench.eval.report_provenance import follows_profile
 from tangobench.eval.report_rows import markup, row_view, spread, texts, visible
+from tangobench.eval.report_speed import reached, speed_context
 from tangobench.pipeline.manifest import Lock, committed_lock, read_lock
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokens import gpt2
@@ -31,6 +33,7 @@ PAGES = {
     "dm_math-sample.html",
     "models.html",
     "results.html",
+    "speed.html",
     "provenance.html",
 }
 
@@ -310,3 +313,35 @@ def test_a_shared_key_is_never_called_clean(shared):
     found = audit(Lock({"name": "fineweb", "notes": notes, "counts": {}}))
     assert found["clean"] is (shared == 0)
     assert found["text"].startswith(f"{shared} of 9")
+
+
+@pytest.mark.parametrize(
+    ("aim", "ratio", "verdict"),
+    [
+        ("≥ 15", 15.0, True),
+        ("≥ 15", 14.9, False),
+        ("at most 1.2", 1.2, True),
+        ("≤ 1.2×", 1.3, False),
+        ("the fastest exact one", 1.0, None),
+    ],
+)
+def test_an_aim_is_judged_from_its_own_words(aim, ratio, verdict):
+    assert reached({"aim": aim, "ratio": ratio}) is verdict
+
+
+def test_comparisons_are_listed_with_misses_and_versions():
+    def row(job, ratio):
+        return {
+            "job": job, "peer": "other", "ratio": ratio, "aim": "≥ 2", "ours": "1 s",
+            "theirs": "3 s", "command": "make bench", "versions": {"other": "1.0"},
+        }  # fmt: skip
+
+    found = Found([], [], [], {"a": {"rows": [row("b", 3), row("a", 1)]}, "flow": {"cases": []}})
+    context = speed_context(found)
+    assert [file["name"] for file in context["files"]] == ["a"]
+    assert (context["compared"], context["missed"]) == (2, 1)
+    assert [row[2:5] for row in context["files"][0]["table"].rows] == [
+        ["3", "≥ 2", "reached"],
+        ["1", "≥ 2", "missed"],
+    ]
+    assert context["files"][0]["versions"] == "other 1.0"
