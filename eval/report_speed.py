@@ -1,7 +1,7 @@
 """The page of side-by-side measurements: one line per job and peer, from what the benchmarks wrote.
 
-- Benchmark files may have `rows` with a peer: job, peer, ratio, aim, ours, theirs, command, versions; a
-  ratio is theirs over ours unless the aim says "at most".
+- Benchmark files may have `rows` with a peer: job, peer, ratio, aim, ours, theirs, command and
+  versions; a ratio is theirs over ours unless the aim says "at most".
 - An aim is judged from its own words, and a missed one is shown as missed.
 
 Usage: `speed_context(found)["files"]`.
