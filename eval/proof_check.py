@@ -123,15 +123,35 @@ def check_proofs(
 
 
 def judged(tasks: Sequence[Task], texts: Sequence[str | None], checker: Checker) -> list[Verdict]:
-    """Refuse what must not reach Lean, and let Lean judge the rest."""
-    verdicts = [
+    """Refuse what must not reach Lean, and let Lean judge the rest.
+
+    In place of what is refused Lean sees the original: only if that passes is the theorem one that
+    can be checked here. So the number of checked proofs is the same for every model.
+    """
+    refused = [
         Verdict("failed", "no-end") if text is None else refusal(task)
         for task, text in zip(tasks, texts, strict=True)
     ]
-    asked = [index for index, verdict in enumerate(verdicts) if verdict is None]
-    answers = checker.check([tasks[index] for index in asked]) if asked else []
-    found = dict(zip(asked, answers, strict=True))
-    return [verdict or found[index] for index, verdict in enumerate(verdicts)]
+    asked = [
+        task if verdict is None else original(task)
+        for task, verdict in zip(tasks, refused, strict=True)
+    ]
+    answers = checker.check(asked) if asked else []
+    return [_final(verdict, answer) for verdict, answer in zip(refused, answers, strict=True)]
+
+
+def _final(refused: Verdict | None, answer: Verdict) -> Verdict:
+    """An original that does not pass tells nothing about the text that was refused."""
+    if refused is None or answer.outcome == "unchecked":
+        return answer
+    if answer.outcome == "proved":
+        return refused
+    return Verdict("unchecked", "original-fails", f"{answer.reason} {answer.detail}")
+
+
+def original(task: Task) -> Task:
+    """The same theorem with its own proof."""
+    return Task(task.path, task.source, task.theorem, task.theorem.proof(task.source))
 
 
 def theorems(dataset: Dataset, source: str | None, rows: Sequence[int]) -> list[Task]:
@@ -157,7 +177,7 @@ def theorems(dataset: Dataset, source: str | None, rows: Sequence[int]) -> list[
                 kind="not-found",
                 fix="build the dataset again with this version",
             )
-        found.append(Task(path, texts[path], theorem, theorem.proof(texts[path])))
+        found.append(original(Task(path, texts[path], theorem, "")))
     return found
 
 

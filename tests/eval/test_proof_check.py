@@ -101,7 +101,8 @@ def test_counts_by_hand(dataset) -> None:
     assert report["low"] < report["share"] < report["high"]
     assert report["failed"] == {"error": 1, "forbidden": 1, "no-end": 1}
     assert report["unchecked"] == ({"imports": elsewhere} if elsewhere else {})
-    assert len(checker.seen) == total - 2, "what is refused never reaches the checker"
+    assert len(checker.seen) == total
+    assert not any("sorry" in task.proof for task in checker.seen), "refused texts reach no Lean"
 
 
 def test_originals_are_the_rows_own_targets(dataset) -> None:
@@ -128,6 +129,17 @@ def test_nothing_checked_is_no_share(dataset) -> None:
     report = check_proofs(model, dataset, Absent()).as_json()
     assert (report["checked"], report["proved"], report["share"]) == (0, 0, None)
     assert report["failed"] == {}
+
+
+def test_refused_text_counts_only_where_the_original_passes(dataset) -> None:
+    class Nothing(Believer):
+        def check(self, tasks):
+            return [Verdict("failed", "error")] * len(tasks)
+
+    model = Parrot(dict.fromkeys(prompts(dataset), " sorry"))
+    report = check_proofs(model, dataset, Nothing()).as_json()
+    assert (report["checked"], report["failed"]) == (0, {})
+    assert report["unchecked"] == {"original-fails": report["generated"]}
 
 
 def test_no_lean_is_an_error_before_anything_is_generated(dataset) -> None:
@@ -165,7 +177,11 @@ def test_the_command_adds_to_the_result(out: Path, monkeypatch, capsys) -> None:
     assert "checked proofs" in capsys.readouterr().out
 
 
-def test_eot_is_the_only_end(dataset) -> None:
+def test_silence_is_no_proof(dataset) -> None:
+    class Generous(Believer):
+        def check(self, tasks):
+            return [Verdict("proved", "proved")] * len(tasks)
+
     model = Parrot(dict.fromkeys(prompts(dataset), ""))
-    report = check_proofs(model, dataset, Believer(), limit=2).as_json()
+    report = check_proofs(model, dataset, Generous(), limit=2).as_json()
     assert report["failed"] == {"empty": 2}
