@@ -39,25 +39,26 @@ class FlashBlock(GauBlock):
         batch, length, _ = v_BTE.shape
         rows = min(self.config.chunk, length)
         chunks = -(-length // rows)
-        padding = chunks * rows - length
-        heads = F.pad(heads_BOTS, (0, 0, 0, padding)).unflatten(2, (chunks, rows))
-        v = F.pad(v_BTE, (0, 0, 0, padding)).unflatten(1, (chunks, rows))
-        quad_q, quad_k, lin_q, lin_k = heads.unbind(1)
-        quad_q, quad_k, flat_v = (x.flatten(0, 1) for x in (quad_q, quad_k, v))
+        if chunks * rows > length:
+            room = (0, 0, 0, chunks * rows - length)
+            heads_BOTS, v_BTE = F.pad(heads_BOTS, room), F.pad(v_BTE, room)
+        heads = heads_BOTS.unflatten(2, (chunks, rows)).transpose(0, 1).flatten(1, 2)
+        v = v_BTE.unflatten(1, (chunks, rows))
+        quad_q, quad_k, lin_q, lin_k = heads.unbind(0)
+        flat_v = v.flatten(0, 1)
         mixed = squared_relu_mix(quad_q, quad_k, flat_v, self.toeplitz, self.config.chunk)
-        mixed = mixed.view(batch, chunks, rows, -1)
         if chunks > 1:
-            mixed = mixed + self._global(lin_q, lin_k, v).to(mixed.dtype)
-        return mixed.flatten(1, 2)[:, :length]
+            with layers.full_precision(v):
+                lin_q = lin_q * self._shares_n11(lin_q, chunks).repeat(batch, 1, 1)
+                summaries = _summaries(lin_k.unflatten(0, (batch, chunks)), v)
+                mixed = _add_product(mixed, lin_q, summaries.flatten(0, 1))
+        return mixed.view(batch, chunks * rows, -1)[:, :length]
 
-    def _global(self, lin_q: Tensor, lin_k: Tensor, v: Tensor) -> Tensor:
-        with layers.full_precision(v):
-            chunk_sums = lin_k[:, :-1].mT @ layers.wide(v[:, :-1]) / self.config.chunk
-            summaries = chunk_sums.cumsum(1)
-            if self.config.global_term == "mean":
-                count = torch.arange(1, v.shape[1], device=v.device, dtype=summaries.dtype)
-                summaries = summaries / count[:, None, None]
-            return F.pad(lin_q[:, 1:] @ summaries, (0, 0, 0, 0, 1, 0))
+    def _shares_n11(self, like: Tensor, chunks: int) -> Tensor:
+        """What the sum over the earlier chunks is multiplied by; applied to the narrow queries."""
+        number = torch.arange(chunks, device=like.device, dtype=like.dtype).clamp(min=1)
+        share = 1 / number if self.config.global_term == "mean" else torch.ones_like(number)
+        return share[:, None, None] / self.config.chunk
 
     def empty_cache(self) -> ChunkCache:
         """One chunk and one sum."""
@@ -96,3 +97,15 @@ class FlashBlock(GauBlock):
         if slot == chunk - 1:
             cache.summary = cache.summary + cache.lin_k.mT @ layers.wide(cache.v) / chunk
         return mixed
+
+
+def _summaries(lin_k: Tensor, v: Tensor) -> Tensor:
+    """Sums of lin_kᵀ v over the chunks before each, (B, n, S, E); the first has none."""
+    sums = (lin_k[:, :-1].mT @ layers.wide(v[:, :-1])).cumsum(1)
+    return F.pad(sums, (0, 0, 0, 0, 1, 0))
+
+
+def _add_product(mixed: Tensor, lin_q: Tensor, summaries: Tensor) -> Tensor:
+    if mixed.dtype == lin_q.dtype:
+        return torch.baddbmm(mixed, lin_q, summaries)
+    return mixed + (lin_q @ summaries).to(mixed.dtype)

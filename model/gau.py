@@ -52,7 +52,8 @@ class GauBlock(nn.Module):
         inner = F.silu(F.linear(x_BTC, self.w_in, self.b_in))
         e, s = self.config.width, self.config.qk_width
         u_BTE, v_BTE, base_BTS = inner.split((e, e, s), dim=-1)
-        heads = layers.wide(base_BTS)[:, None] * self.gamma[:, None] + self.beta[:, None]
+        base = layers.wide(base_BTS)[:, None]
+        heads = torch.addcmul(self.beta[:, None], base, self.gamma[:, None])
         return u_BTE, v_BTE, layers.rope(heads, start, self.config.rope_base)
 
     def mix(self, heads_BOTS: Tensor, v_BTE: Tensor) -> Tensor:

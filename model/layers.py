@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import torch
 import torch.nn.functional as F
@@ -61,9 +61,28 @@ def rope(x: Tensor, start: int, base: float) -> Tensor:
     length = start + x.shape[-2]
     # Rounded up, so that decoding position after position reuses one table.
     cos, sin = _rope_table(-(-length // 1024) * 1024, x.shape[-1], base, x.dtype, x.device)
-    cos, sin = cos[start:length], sin[start:length]
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    turned: Tensor = _Turn.apply(x, cos[start:length], sin[start:length])  # type: ignore[no-untyped-call]
+    return turned
+
+
+class _Turn(torch.autograd.Function):
+    """A rotation keeps nothing for its backward pass, which is the rotation back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        first, second = x.chunk(2, dim=-1)
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        left, right = out.chunk(2, dim=-1)
+        torch.mul(first, cos, out=left).addcmul_(second, sin, value=-1)
+        torch.mul(second, cos, out=right).addcmul_(first, sin)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        dx: Tensor = _Turn.apply(dout, cos, -sin)  # type: ignore[no-untyped-call]
+        return dx, None, None
 
 
 def unit(x: Tensor) -> Tensor:
