@@ -15,7 +15,6 @@ import json
 import math
 import os
 import platform
-import resource
 import subprocess
 import sys
 import time
@@ -38,7 +37,11 @@ def parts() -> dict[str, list[Found]]:
     """Cases of each part."""
     return {
         "tango": [*kernels(1024, 7120, 4), *kernels(2048, 28480, 16), *kernels(4096, 4480, 16)],
-        "tango-long": [*kernels(8192, 3560, 2), *kernels(16384, 1780, 1, repeat=1)],
+        "tango-long": [
+            *kernels(8192, 3560, 2),
+            *kernels(8192, 560, 2),
+            *kernels(16384, 1780, 1, repeat=1),
+        ],
         "tango-bf16": [
             *kernels(2048, 28480, 16, dtype="bf16"),
             *kernels(8192, 3560, 2, dtype="bf16"),
@@ -55,8 +58,12 @@ def parts() -> dict[str, list[Found]]:
             {"what": "block", "arch": arch, "T": t, "F": 512} for t, arch in product(LENGTHS, ARCHS)
         ],
         "memory": [
-            {"what": "block", "arch": arch, "T": 8192, "repeat": 1}
-            for arch in (*ARCHS, "untied_transformer")
+            {"what": "block", "arch": "tango", "T": 2048, "how": "fused", "repeat": 1},
+            {"what": "block", "arch": "tango", "T": 2048, "how": "kept", "repeat": 1},
+            *(
+                {"what": "block", "arch": arch, "T": 8192, "repeat": 1}
+                for arch in (*ARCHS, "untied_transformer")
+            ),
         ],
         "flash": [
             {"what": "flash", "how": how, "T": t, "F": width}
@@ -109,18 +116,20 @@ def measure(case: Found) -> Found:
     import torch
     from model_cases import HEAD, WHAT
 
+    from tangobench.eval.speed import resident_peak
+
     torch.set_num_threads(1)
     bf16 = case.get("dtype") == "bf16"
     rate = gemm_rate(bf16)
     run, check = WHAT[case["what"]](case)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident_peak()
     forward, total = math.inf, math.inf
     for _ in range(case.get("repeat", 2)):
         start = time.process_time()
         middle = run()
         forward = min(forward, middle - start)
         total = min(total, time.process_time() - start)
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    peak = (resident_peak() - before) / 1e6
     found = {"forward_s": forward, "total_s": total, "peak_mb": peak, "check": check()}
     found["gemm"] = max(rate, gemm_rate(bf16))
     if case["what"] == "tango":

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from tangobench.model import build, crossgate, layers
+from tangobench.model import build, crossgate, layers, tango
 from tangobench.model.config import ModelConfig, published
 from tangobench.model.loss import summed_nll
 from tangobench.model.recipes import find
@@ -101,7 +101,10 @@ def chunked(features: list[Tensor], gate: Tensor, null: Tensor, rows: int) -> Te
 
 
 def block(case: dict[str, Any]) -> Case:
-    """One block application, forward and backward; without F, of the published width."""
+    """One block application, forward and backward; without F, of the published width.
+
+    `kept` keeps TANGO's activations instead of making them again, whatever their size.
+    """
     if "F" in case:
         config = ModelConfig(
             arch=case["arch"], width=case["F"], d_model=128, heads=4, depth=1, context=case["T"],
@@ -109,6 +112,8 @@ def block(case: dict[str, Any]) -> Case:
         )  # fmt: skip
     else:
         config = published(case["arch"], "fineweb")
+    if case.get("how") == "kept":
+        tango.FUSE_ABOVE = 1 << 60
     return timed_block(build(config).blocks[0], case["T"], config.d_model)
 
 

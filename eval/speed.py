@@ -120,12 +120,12 @@ def measure(job: Job) -> dict[str, Any]:
 
 def measure_here(job: Job) -> dict[str, Any]:
     """Inside the process: seconds and bytes."""
-    before = _resident_peak()
+    before = resident_peak()
     model = build(job.config(), seed=17, device=job.device)
     run, tokens = _training(job, model) if job.task == "train" else _decoding(job, model)
     seconds = [_timed(run, job.device) for _ in range(1 + REPETITIONS)][1:]
     on_cpu = job.device == "cpu"
-    peak = _resident_peak() - before if on_cpu else torch.cuda.max_memory_allocated()
+    peak = resident_peak() - before if on_cpu else torch.cuda.max_memory_allocated()
     return {
         "tokens": tokens,
         "seconds": min(seconds),
@@ -175,10 +175,16 @@ def _timed(run: Callable[[], None], device: str) -> float:
     return time.perf_counter() - began
 
 
-def _resident_peak() -> int:
-    """Bytes; Linux counts kilobytes, macOS bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else 1024 * peak
+def resident_peak() -> int:
+    """Most bytes that this process had in memory at once.
+
+    Linux's ru_maxrss would do, but it begins with the size of the process that started this one.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (x for x in status.read_text().splitlines() if x.startswith("VmHWM:"))
+        return 1024 * int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
 
 
 def machine(device: str) -> dict[str, Any]:
