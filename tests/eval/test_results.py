@@ -9,7 +9,7 @@ import pytest
 
 from tangobench.cli import main
 from tangobench.errors import CorruptionError, MismatchError, UsageError
-from tangobench.eval.results import curve, evaluate, read_result, read_results
+from tangobench.eval.results import curve, evaluate, read_result, read_results, write_result
 from tangobench.model.recipes import RECIPES, Run
 from tangobench.model.train import Options, train
 
@@ -105,8 +105,7 @@ def test_the_command_prints_scores_and_json(trained, capsys):
 
 def test_read_results_finds_runs_only(trained, tmp_path):
     folder = evaluate(trained["dm_math"]).parent
-    other = folder / "replication-x.json"
-    other.write_text('{"format": "tangobench-replication/1"}')
+    other = write_result(folder / "replication-x.json", {"format": "tangobench-replication/1"})
     assert "sample-dm_math-untied_transformer-s17-101" in [r["run"] for r in read_results([folder])]
     assert read_results([tmp_path / "none"]) == []
     other.write_text('{"format": "tangobench-repl')
