@@ -79,7 +79,7 @@ def make_keys(args: dict[str, Any], store: Store) -> Output:
 def _documents(args: dict[str, Any], row: int, batch: pa.Table, counts: dict[str, int]) -> pa.Table:
     name = args.get("name", "the embedded sample")
     ids, dumps, urls, texts, dates = (
-        batch[column].combine_chunks() for column in ("id", "dump", "url", "text", "date")
+        fineweb_read.whole(batch[column]) for column in ("id", "dump", "url", "text", "date")
     )
     fineweb_read.require_ids(name, row, ids)
     _require_utf8(name, row, ids, "id")

@@ -207,11 +207,13 @@ def read(
         try:
             # Ranges are fetched together from afar; here that would only hold them all in memory.
             file = pq.ParquetFile(handle, page_checksum_verification=True, pre_buffer="://" in url)
-            batches = file.iter_batches(  # one core per worker: units are the parallelism
-                _BATCH, row_groups=list(groups), columns=columns, use_threads=False
-            )
-            for batch in batches:
-                yield _uniform(batch)
+            # A batch across two groups would be a copy; from afar, groups are fetched together.
+            runs = [list(groups)] if "://" in url else [[group] for group in groups]
+            for run in runs:
+                for batch in file.iter_batches(  # one core per worker: units are the parallelism
+                    _BATCH, row_groups=run, columns=columns, use_threads=False
+                ):
+                    yield _uniform(batch)
         except MemoryError:
             raise  # Arrow's is one of its exceptions too, but says nothing about the file
         except (pa.ArrowException, ValueError, OSError) as error:
@@ -233,6 +235,11 @@ def _uniform(batch: pa.RecordBatch) -> pa.Table:
             array = array.cast(pa.large_string())  # dates, and columns that are all null
         arrays[column] = array
     return pa.table(arrays)
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array; `combine_chunks` alone copies even a single chunk."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def widen(array: pa.Array) -> pa.Array:

@@ -25,6 +25,7 @@ from tangobench.pipeline.build import Output, Stage
 from tangobench.pipeline.fineweb_decisions import TRAIN as TRAIN_PARTITION
 from tangobench.pipeline.fineweb_decisions import doc_indices, unit_documents
 from tangobench.pipeline.fineweb_keys import read_unit
+from tangobench.pipeline.fineweb_read import whole
 from tangobench.pipeline.store import Store
 from tangobench.pipeline.tokens import SAMPLE_SHARE, gpt2
 
@@ -127,7 +128,7 @@ def _encode(args: dict[str, Any], wanted: pl.DataFrame) -> tuple[list[Array], in
 
 def pick(column: pa.ChunkedArray, rows: Array) -> pa.Array:
     """Some rows of a column in order; all of them are not copied."""
-    array = column.combine_chunks()
+    array = whole(column)
     return array if len(rows) == len(array) else array.take(pa.array(rows))
 
 
