@@ -46,7 +46,7 @@ from side_by_side import (
     save,
 )
 
-STORE: Final = HOME / "dedup"
+STORE: Final = HOME / f"dedup-{os.getpid()}"
 JOB: Final = "exact component dedup"
 PEERS: Final = {"scipy": "scipy", "duckdb": "duckdb", "dask": "dask", "datatrove": "datatrove"}
 GROWTH: Final = (100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
