@@ -1,10 +1,14 @@
-"""Training recipes as data: the paper's 90 runs, and two families that a laptop can train.
+"""Training recipes as data: the paper's 90 runs, and families that a laptop can train.
 
 - A recipe and a seed pair decide a run completely; where and with what microbatch it is trained
   does not belong to them.
 - Within a family and dataset, only the architecture differs between recipes.
 - `mini` and `sample` keep the paper's optimizer, schedule shape, depth and parameter matching; they
   differ in size, steps, batch, learning rate and precision (float32: a CPU has no fast bfloat16).
+- An `ablation` is a small recipe with one part of TANGO or WANGO changed and nothing else: its runs
+  see the same rows in the same order as the unablated runs of the same seeds.
+- Fields that recipes got later are left out of their JSON at their defaults, so that checkpoints
+  and results made before stay those of the same run.
 
 Usage: `run = find("dm_math-tango-4", seed_pair=(17, 101)); run.recipe.model_config()`.
 """
@@ -30,10 +34,12 @@ from tangobench.model.config import (
 )
 from tangobench.pipeline.hashing import digest
 
-Family = Literal["published", "mini", "sample"]
+Family = Literal["published", "mini", "sample", "ablation"]
 Precision = Literal["bf16", "fp32", "fp64"]
 
 SEED_PAIRS: Final = ((17, 101), (23, 103), (41, 107))  # (initialisation, data order), §4
+# What an ablation can change, with the paper's choice.
+_WHOLE: Final[dict[str, Any]] = {"window": 64, "null_gate": True, "temperature": True}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,6 +68,9 @@ class Recipe:
     weight_decay: float = 0.1
     clip: float = 1.0
     precision: Precision = "bf16"
+    window: int = _WHOLE["window"]
+    null_gate: bool = _WHOLE["null_gate"]
+    temperature: bool = _WHOLE["temperature"]
 
     def __post_init__(self) -> None:
         if not 0 < self.warmup < self.steps:
@@ -81,6 +90,7 @@ class Recipe:
             depth=self.depth,
             context=self.context,
             vocabulary=DATASETS[self.dataset][1],
+            **{name: getattr(self, name) for name in _WHOLE},
         )
         return coarse if self.width_step == WIDTH_STEP else _refined(coarse, self.width_step)
 
@@ -91,7 +101,17 @@ class Recipe:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for checkpoints and results."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        return {k: v for k, v in values.items() if k not in _WHOLE or v != _WHOLE[k]}
+
+    @property
+    def unablated(self) -> str:
+        """Name of the recipe that an ablation is compared with."""
+        return _small_name(self.profile, self.dataset, self.arch)
+
+
+def _small_name(profile: str, dataset: str, arch: str) -> str:
+    return f"{profile}-{dataset}-{arch}"
 
 
 def _refined(coarse: ModelConfig, step: int) -> ModelConfig:
@@ -162,6 +182,13 @@ _SAMPLE: Final[dict[str, dict[str, Any]]] = {
     "lean": {"context": 128, "steps": 20, "batch": 4, "warmup": 2, **_SAMPLE_SIZE},
     "fineweb": {"context": 128, "steps": 20, "batch": 4, "warmup": 2, **_SAMPLE_SIZE},
 }
+# The parts that the paper's discussion leaves untested, one change each.
+_ABLATIONS: Final[tuple[tuple[Arch, str, dict[str, Any]], ...]] = (
+    ("tango", "no_null_gate", {"null_gate": False}),
+    ("tango", "no_temperature", {"temperature": False}),
+    *(("wango", f"window_{window}", {"window": window}) for window in (16, 32, 128)),
+)
+_OTHER_HEADS: Final = {"mini": (2, 8), "sample": (1, 4)}  # half as many and twice as many
 
 
 def _recipes() -> Iterator[Recipe]:
@@ -182,7 +209,7 @@ def _recipes() -> Iterator[Recipe]:
         for dataset, fields in sizes.items():
             for arch in ARCHS:
                 yield Recipe(
-                    name=f"{family}-{dataset}-{arch}",
+                    name=_small_name(family, dataset, arch),
                     family=family,
                     dataset=dataset,
                     profile=family,
@@ -192,7 +219,17 @@ def _recipes() -> Iterator[Recipe]:
                 )
 
 
+def _ablated(whole: dict[str, Recipe]) -> Iterator[Recipe]:
+    for profile, counts in _OTHER_HEADS.items():
+        heads = tuple(("tango", f"heads_{count}", {"heads": count}) for count in counts)
+        for arch, change, fields in (*_ABLATIONS, *heads):
+            recipe = whole[_small_name(profile, "dm_math", arch)]
+            name = f"{recipe.name}-{change}"
+            yield dataclasses.replace(recipe, name=name, family="ablation", **fields)
+
+
 RECIPES: Final[dict[str, Recipe]] = {recipe.name: recipe for recipe in _recipes()}
+RECIPES.update({recipe.name: recipe for recipe in _ablated(RECIPES)})
 
 
 def runs(family: Family | None = None, dataset: str | None = None) -> list[Run]:

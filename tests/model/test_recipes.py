@@ -8,7 +8,7 @@ import pytest
 
 from tangobench.errors import UsageError
 from tangobench.model.config import ARCHS, published
-from tangobench.model.recipes import RECIPES, SEED_PAIRS, Run, find, runs
+from tangobench.model.recipes import RECIPES, SEED_PAIRS, Recipe, Run, find, runs
 
 PUBLISHED = runs("published")
 
@@ -50,12 +50,50 @@ def test_seed_pairs_are_the_papers():
 
 def test_recipes_of_a_group_differ_in_architecture_only():
     groups: dict = {}
-    for recipe in RECIPES.values():
+    for recipe in (run.recipe for run in runs()[::3] if run.recipe.family != "ablation"):
         rest = {**recipe.as_json(), "name": None, "arch": None}
         groups.setdefault((recipe.family, recipe.dataset, recipe.depth), []).append((recipe, rest))
     for members in groups.values():
         assert [recipe.arch for recipe, _ in members] == list(ARCHS)
         assert all(rest == members[0][1] for _, rest in members)
+
+
+@pytest.mark.parametrize(
+    ("name", "sha256"),
+    [
+        ("mini-dm_math-wango", "bc18adfdd417f602f63d3c54c8f5dc1448e1c458dd74b859b35fccf26f158131"),
+        ("mini-lean-gau", "26acc3088ad60e59b632abab1b450dd493da292905aa7c7f220de63f36552fb5"),
+        ("dm_math-tango-4", "e03cc1f31457b54fb23748264ee7dc3a6305b805a1a2240e813656297d2395f1"),
+    ],
+)
+def test_checkpoints_of_known_runs_stay_theirs(name, sha256):
+    assert find(name).sha256 == sha256
+
+
+def test_an_ablation_changes_one_thing():
+    ablations = [recipe for recipe in RECIPES.values() if recipe.family == "ablation"]
+    assert len(ablations) == 2 * 7
+    for recipe in ablations:
+        whole = RECIPES[recipe.unablated]
+        fields = dataclasses.fields(recipe)
+        changed = {f.name for f in fields if getattr(recipe, f.name) != getattr(whole, f.name)}
+        assert changed - {"name", "family"} in (
+            *({"null_gate"}, {"temperature"}, {"window"}, {"heads"}),
+        )
+        assert Recipe(**recipe.as_json()) == recipe
+        (change,) = changed - {"name", "family"}
+        assert getattr(recipe.model_config(), change) == getattr(recipe, change)
+
+
+def test_ablations_are_matched_by_the_same_rule():
+    found = {
+        recipe.name.removeprefix("mini-dm_math-"): recipe.model_config().deviation
+        for recipe in RECIPES.values()
+        if (recipe.family, recipe.profile) == ("ablation", "mini")
+    }
+    # Eight heads divide the width, so it moves by 8 columns, 0.4% of the parameters, at once.
+    assert found.pop("tango-heads_8") == pytest.approx(0.00115, abs=1e-5)
+    assert max(map(abs, found.values())) < 1e-3
 
 
 @pytest.mark.parametrize("dataset", ["dm_math", "lean"])
