@@ -29,7 +29,7 @@ _T95: Final = {
 }
 
 
-def wilson(successes: int, total: int) -> tuple[float, float]:
+def wilson(successes: float, total: int) -> tuple[float, float]:
     """The 95% Wilson score interval of a share; (0, 1) when nothing was tried."""
     if not 0 <= successes <= total:
         raise ValueError(f"{successes} successes of {total}")

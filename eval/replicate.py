@@ -22,7 +22,7 @@ from tangobench.errors import TangobenchError, UsageError
 from tangobench.eval.intervals import paired_t
 from tangobench.eval.published import LABELS, METRICS, NLL
 from tangobench.eval.render import Table
-from tangobench.eval.results import evaluate, read_result, write_result
+from tangobench.eval.results import evaluate, read_result, require_questions, write_result
 from tangobench.eval.tables import require_one_root, scores, spread
 from tangobench.model.config import ARCHS
 from tangobench.model.recipes import RECIPES, Family, Run, runs
@@ -49,6 +49,8 @@ class Task:
 
     run: Run
     out: Path
+    extras: tuple[str, ...]
+    """What the result must hold beyond the scores: `exact_match`, `probes`."""
 
 
 def replicate(
@@ -58,24 +60,44 @@ def replicate(
     *,
     workers: int = 2,
     source: str | None = None,
+    extras: tuple[str, ...] = (),
     reporter: Reporter | None = None,
 ) -> dict[str, Any]:
     """Build the data if it is not there, train and score all runs, and judge the claims."""
-    reporter = reporter or Reporter(quiet=True)
     chosen = runs(profile, dataset)
-    if not chosen:
-        known = sorted({r.dataset for r in RECIPES.values() if r.family == profile})
-        raise UsageError(
-            f"there is no {profile} replication on {dataset}",
-            kind="no-such-recipe",
-            fix=f"choose one of {', '.join(known)}" if known else "use --profile sample or mini",
-        )
-    _provide_dataset(chosen[0], out, source, workers, reporter)
-    _train_all(chosen, out, workers, reporter)
-    results = [read_result(result_path(run, out)) for run in chosen]
+    require_runs(chosen, profile, dataset, "replication", profile)
+    results = finish(chosen, out, workers, source, extras, reporter or Reporter(quiet=True))
     summary = summarise(profile, dataset, results)
     write_result(out / "results" / f"replication-{profile}-{dataset}.json", summary)
     return summary
+
+
+def require_runs(chosen: Sequence[Run], profile: str, dataset: str, what: str, family: str) -> None:
+    """Refuse a comparison that no recipe is for, naming those there are."""
+    if not chosen:
+        fits = [r for r in RECIPES.values() if (r.family, r.profile) == (family, profile)]
+        known = sorted({recipe.dataset for recipe in fits})
+        raise UsageError(
+            f"there is no {profile} {what} on {dataset}",
+            kind="no-such-recipe",
+            fix=f"choose one of {', '.join(known)}" if known else "use --profile sample or mini",
+        )
+
+
+def finish(
+    chosen: Sequence[Run],
+    out: Path,
+    workers: int,
+    source: str | None,
+    extras: tuple[str, ...],
+    reporter: Reporter,
+) -> list[dict[str, Any]]:
+    """The results of some runs on one dataset; what is missing of data, runs and scores is made."""
+    _provide_dataset(chosen[0], out, source, workers, reporter)
+    if "exact_match" in extras:
+        require_questions(dataset_of(chosen[0], out))
+    _train_all(chosen, out, workers, extras, reporter)
+    return [read_result(result_path(run, out)) for run in chosen]
 
 
 def _provide_dataset(
@@ -99,17 +121,20 @@ def result_path(run: Run, out: Path) -> Path:
     return out / "results" / f"{run.name}.json"
 
 
-def _finished(run: Run, out: Path, root: str) -> bool:
+def _finished(run: Run, out: Path, root: str, extras: tuple[str, ...]) -> bool:
     try:
         found = read_result(result_path(run, out))
     except (FileNotFoundError, TangobenchError):
         return False
-    return bool(found["run_sha256"] == run.sha256 and found["data"]["root"] == root)
+    same = found["run_sha256"] == run.sha256 and found["data"]["root"] == root
+    return bool(same and set(extras) <= set(found))
 
 
-def _train_all(chosen: Sequence[Run], out: Path, workers: int, reporter: Reporter) -> None:
+def _train_all(
+    chosen: Sequence[Run], out: Path, workers: int, extras: tuple[str, ...], reporter: Reporter
+) -> None:
     root = dataset_of(chosen[0], out).lock.root
-    todo = [run for run in chosen if not _finished(run, out, root)]
+    todo = [run for run in chosen if not _finished(run, out, root, extras)]
     todo.sort(key=_weight, reverse=True)
     if kept := len(chosen) - len(todo):
         reporter.say(f"{kept} of {len(chosen)} runs are finished already")
@@ -120,7 +145,7 @@ def _train_all(chosen: Sequence[Run], out: Path, workers: int, reporter: Reporte
     watcher.start()
     runner = make_runner(workers)
     try:
-        tasks = [Task(run, out.absolute()) for run in todo]
+        tasks = [Task(run, out.absolute(), extras) for run in todo]
         for _ in runner.map(train_and_score, tasks, [run.name for run in todo]):
             pass
     finally:
@@ -142,7 +167,8 @@ def train_and_score(task: Task) -> str:
     # run then do not depend on the number of workers.
     torch.set_num_threads(1)
     folder = train(task.run, Options(out=task.out))
-    return str(evaluate(folder))
+    match, probe = "exact_match" in task.extras, "probes" in task.extras
+    return str(evaluate(folder, match_answers=match, probe=probe))
 
 
 def _watch(todo: Sequence[Run], out: Path, reporter: Reporter, stop: threading.Event) -> None:

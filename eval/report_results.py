@@ -17,6 +17,9 @@ from typing import Any
 import numpy as np
 
 from tangobench.eval import published as paper
+from tangobench.eval import render
+from tangobench.eval.ablations import ablation_tables, differences
+from tangobench.eval.beyond import group_tables
 from tangobench.eval.charts import Axis, Figure, Series, Table, lines, scatter
 from tangobench.eval.charts_scale import short
 from tangobench.eval.replicate import FORMAT as REPLICATION
@@ -34,6 +37,7 @@ def results_context(found: Found) -> dict[str, Any]:
     claims = [claim for path in found.replications if (claim := claim_table(path))]
     return {
         "groups": [_group(group, claims) for group in groups(found.results)],
+        "ablations": [_shown(t) for t in ablation_tables(differences(found.results))],
         "paper": [paper_table(4), paper_table(8)],
         "paper_figure": paper_figure(),
     }
@@ -68,6 +72,16 @@ def _group(group: Group, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "curves": [figure for name in group.first["curve"] if (figure := curves(group, name))],
         "cost": cost(group),
         "breakdowns": breakdown_figures(group),
+        "beyond": [_shown(table) for table in group_tables(group)],
+    }
+
+
+def _shown(table: render.Table) -> dict[str, Any]:
+    return {
+        "title": table.title,
+        "table": Table(head=table.columns, rows=table.rows),
+        "note": table.note,
+        "long": len(table.rows) > len(ARCHS) + 1,
     }
 
 

@@ -44,9 +44,9 @@ class Group:
 
 
 def groups(results: Sequence[Result]) -> list[Group]:
-    """All groups: published runs first, then mini and sample ones."""
+    """All groups: published runs first, then mini and sample ones; ablations are in none."""
     found: dict[tuple[int, str, int, str], list[Result]] = {}
-    for result in results:
+    for result in (result for result in results if result["family"] != "ablation"):
         place = _FAMILIES.index(result["family"])
         key = (place, result["dataset"], result["depth"], result["data"]["root"])
         found.setdefault(key, []).append(result)

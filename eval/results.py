@@ -19,6 +19,7 @@ from tangobench.eval.bits import bits_per_byte
 from tangobench.eval.breakdowns import breakdowns
 from tangobench.eval.generate import exact_match
 from tangobench.eval.nll import TOKENS_AT_ONCE, score
+from tangobench.eval.probes import probes
 from tangobench.model import build, checkpoint
 from tangobench.model.language import LanguageModel
 from tangobench.model.loader import Stream, configs_of
@@ -40,20 +41,22 @@ def evaluate(
     device: str = "cpu",
     tokens_at_once: int = TOKENS_AT_ONCE,
     match_answers: bool = False,
+    probe: bool = False,
 ) -> Path:
     """Score a finished run on its validation rows; writes OUT/results/RUN.json.
 
-    `match_answers` also generates an answer to every DeepMind Mathematics question.
+    `match_answers` also generates an answer to every DeepMind Mathematics question; `probe` also
+    looks for what training holds of every validation row, and divides the NLL by it.
     """
     out = folder.absolute().parents[1]
     path, trained, run = final_checkpoint(folder)
     dataset = dataset_of(run, out)
     require_root(trained, dataset, path)
     if match_answers:
-        _require_questions(dataset)
+        require_questions(dataset)
     model = model_of(path, trained, run, device)
     body = _body(run, trained, dataset, folder)
-    body |= _scores(model, dataset, run, tokens_at_once)
+    body |= _scores(model, dataset, run, tokens_at_once, probe=probe)
     if match_answers:
         body["exact_match"] = exact_match(model, dataset).as_json()
     body["scored_with"] = provenance(device)
@@ -61,11 +64,12 @@ def evaluate(
 
 
 def _scores(
-    model: LanguageModel, dataset: Dataset, run: Run, tokens_at_once: int
+    model: LanguageModel, dataset: Dataset, run: Run, tokens_at_once: int, *, probe: bool
 ) -> dict[str, Any]:
-    """NLL, bits per byte where tokens are GPT-2's, and breakdowns of every config."""
+    """NLL, bits per byte where tokens are GPT-2's, breakdowns and probes of every config."""
     scores: dict[str, Any] = {}
     parts: dict[str, Any] = {}
+    probed: dict[str, Any] = {}
     for config in configs_of(dataset):
         stream = Stream(dataset, config, "validation", context=run.recipe.context)
         found = score(model, stream, precision=run.recipe.precision, tokens_at_once=tokens_at_once)
@@ -77,14 +81,17 @@ def _scores(
             kind: {label: tally.as_json() for label, tally in tallies.items()}
             for kind, tallies in breakdowns(found, stream, dataset.lock).items()
         }
+        if probe:
+            probed[name] = {p.name: p.measure(found) for p in probes(dataset, config)}
         stream.close()
     if len(scores) == 2:
         # The paper's joint score: both tasks count the same, whatever their numbers of tokens.
         scores["lean_joint"] = {"nll": sum(s["nll"] for s in scores.values()) / 2}
-    return {"scores": scores, "breakdowns": parts}
+    return {"scores": scores, "breakdowns": parts} | ({"probes": probed} if probe else {})
 
 
-def _require_questions(dataset: Dataset) -> None:
+def require_questions(dataset: Dataset) -> None:
+    """Refuse a dataset whose rows are not questions with one right answer."""
     if dataset.lock.name != "dm_math":
         raise UsageError(
             f"exact match needs questions and answers, {dataset.folder} is {dataset.lock.name}",

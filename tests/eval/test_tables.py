@@ -28,6 +28,8 @@ def result(run, nll, root="a" * 64):
         "format": "tangobench-result/1",
         "run": run.name,
         "family": run.recipe.family,
+        "dataset": run.recipe.dataset,
+        "recipe": run.recipe.as_json(),
         "arch": run.recipe.arch,
         "depth": run.recipe.depth,
         "seeds": {"initialisation": run.init_seed, "data_order": run.order_seed},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tangobench.eval.generate import MatchReport
 from tangobench.eval.replicate import FORMAT as REPLICATION
 from tangobench.eval.replicate import judge
 from tangobench.eval.results import FORMAT, write_result
@@ -16,8 +17,13 @@ from tangobench.pipeline.manifest import read_lock
 def make_results(out: Path, dataset: str = "dm_math") -> None:
     """Write OUT/results for the sample family of a dataset."""
     lock = read_lock(out / f"{dataset}-sample")
-    made = [_result(run, lock.root, lock.notes["combinations"]) for run in runs("sample", dataset)]
-    for result in made:
+    names = lock.notes["combinations"]
+    made = [_result(run, lock.root, names) for run in runs("sample", dataset)]
+    changed = [run for run in runs("ablation", dataset) if run.recipe.profile == "sample"]
+    for result in [
+        *made,
+        *(_result(run, lock.root, names) for run in changed),
+    ]:
         write_result(out / "results" / f"{result['run']}.json", result)
     claims = [judge(made, "tango", other, dataset, depth=4) for other in ARCHS[1:]]
     summary = {
@@ -38,6 +44,7 @@ def make_results(out: Path, dataset: str = "dm_math") -> None:
 
 def _result(run: Run, root: str, names: list[str]) -> dict[str, Any]:
     base = 2.0 + 0.1 * ARCHS.index(run.recipe.arch) + run.init_seed / 1000
+    base += 0.01 * len(run.recipe.name.split("-")[3:])  # an ablation does worse
     config = run.recipe.model_config()
     modules = {
         module: {"nll": base + place / 7, "sum": base, "count": 1}
@@ -64,4 +71,22 @@ def _result(run: Run, root: str, names: list[str]) -> dict[str, Any]:
         "curve": {"default": [[step, base + 3 / step] for step in range(1, 60, 3)]},
         "scores": {run.recipe.dataset: {"nll": base, "sum": base * 10, "count": 10}},
         "breakdowns": {run.recipe.dataset: {"module": modules, "position": positions}},
+        "exact_match": _exact_match(run, names),
+        "probes": {run.recipe.dataset: {"novelty": _novelty(base)}},
     }
+
+
+def _exact_match(run: Run, names: list[str]) -> dict[str, Any]:
+    report = MatchReport(names)
+    for index in range(len(names)):
+        report.tried[index] = 20
+        report.correct[index] = (run.init_seed + index) % 20
+    return report.as_json()
+
+
+def _novelty(base: float) -> dict[str, Any]:
+    groups = {
+        "other numbers": {"rows": 4, "nll": base - 0.5, "sum": 4 * base - 2, "count": 4},
+        "new form": {"rows": 0, "nll": None, "sum": 0.0, "count": 0},
+    }
+    return {"definition": "Invented.", "groups": groups}

@@ -27,15 +27,16 @@ def add(commands: Any) -> None:
     scorer.add_argument(
         "--tokens-at-once", type=int, default=4096, metavar="N", help="does not change the result"
     )
-    scorer.add_argument(
-        "--exact-match",
-        action="store_true",
-        help="also generate an answer to every question (dm_math) and compare it",
-    )
+    _add_extras(scorer)
     add_compute_options(scorer)
     add_output_options(scorer)
     scorer.set_defaults(run=_eval)
-    tabler = commands.add_parser("tables", help="the paper's five tables, ours beside the paper's")
+    tabler = commands.add_parser(
+        "tables",
+        help="the paper's five tables, ours beside the paper's",
+        description="After the paper's tables come those of what it does not report, as far as "
+        "results hold it: bits per byte, exact match, probes, ablations.",
+    )
     tabler.add_argument(
         "folders",
         nargs="*",
@@ -46,6 +47,24 @@ def add(commands: Any) -> None:
     tabler.add_argument("--format", choices=FORMS, default="markdown")
     add_output_options(tabler)
     tabler.set_defaults(run=_tables)
+    _add_replicate(commands)
+
+
+def _add_extras(parser: argparse.ArgumentParser) -> None:
+    """What can be measured beyond the NLL."""
+    parser.add_argument(
+        "--exact-match",
+        action="store_true",
+        help="also generate an answer to every question (dm_math) and compare it",
+    )
+    parser.add_argument(
+        "--probes",
+        action="store_true",
+        help="also give the NLL by what training holds of a validation row",
+    )
+
+
+def _add_replicate(commands: Any) -> None:
     repeater = commands.add_parser(
         "replicate",
         help="train and score all six models at a small size; run again to resume",
@@ -57,6 +76,12 @@ def add(commands: Any) -> None:
     repeater.add_argument("--out", default="out", metavar="DIR", help="parent folder")
     repeater.add_argument("--source", metavar="WHERE", help="input for building the dataset")
     repeater.add_argument("--workers", type=int, default=2, metavar="N", help="runs side by side")
+    repeater.add_argument(
+        "--ablations",
+        action="store_true",
+        help="instead: TANGO and WANGO with one part changed, against the whole models",
+    )
+    _add_extras(repeater)
     repeater.add_argument("--format", choices=FORMS, default="markdown")
     add_output_options(repeater)
     repeater.set_defaults(run=_replicate)
@@ -75,11 +100,18 @@ def _eval(args: argparse.Namespace) -> int:
         device=compute_device(args),
         tokens_at_once=args.tokens_at_once,
         match_answers=args.exact_match,
+        probe=args.probes,
     )
     result = read_result(path)
     if args.json:
         emit_json(result)
         return 0
+    _print_scores(result)
+    print(path)
+    return 0
+
+
+def _print_scores(result: dict[str, Any]) -> None:
     for name, found in result["scores"].items():
         bits = found.get("bits_per_byte")
         per_byte = f", {bits:.4f} bits per byte" if bits is not None else ""
@@ -91,11 +123,16 @@ def _eval(args: argparse.Namespace) -> int:
             f"exact match  {total['share']:.2%} ({total['low']:.2%} to {total['high']:.2%})"
             f" of {total['tried']:,} answers"
         )
-    print(path)
-    return 0
+    for metric, probes in result.get("probes", {}).items():
+        for name, probe in probes.items():
+            print(f"{metric} by {name}:")
+            for group, found in probe["groups"].items():
+                nll = "–" if found["nll"] is None else f"{found['nll']:.4f} nats"
+                print(f"  {group:<34} {nll} in {found['rows']:,} rows")
 
 
 def _tables(args: argparse.Namespace) -> int:
+    from tangobench.eval.beyond import beyond_tables
     from tangobench.eval.render import render
     from tangobench.eval.results import read_results
     from tangobench.eval.tables import paper_tables
@@ -104,7 +141,8 @@ def _tables(args: argparse.Namespace) -> int:
         if not folder.is_dir():
             raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
     folders = args.folders or [Path("results"), Path("out/results")]
-    tables = list(paper_tables(read_results(folders)))
+    results = read_results(folders)
+    tables = [*paper_tables(results), *beyond_tables(results)]
     if args.json:
         emit_json([{"title": t.title, "columns": t.columns, "rows": t.rows} for t in tables])
     else:
@@ -113,22 +151,27 @@ def _tables(args: argparse.Namespace) -> int:
 
 
 def _replicate(args: argparse.Namespace) -> int:
+    from tangobench.eval.ablations import ablate, ablation_tables
     from tangobench.eval.render import render
     from tangobench.eval.replicate import replicate, summary_tables
     from tangobench.pipeline.progress import Reporter
 
     if args.workers < 1:
         raise UsageError(f"--workers is {args.workers}", kind="workers", fix="use 1 or more")
-    summary = replicate(
+    wanted = {"exact_match": args.exact_match, "probes": args.probes}
+    make = ablate if args.ablations else replicate
+    summary = make(
         args.profile,
         args.dataset,
         Path(args.out),
         workers=args.workers,
         source=args.source,
+        extras=tuple(name for name, asked in wanted.items() if asked),
         reporter=Reporter(quiet=args.quiet or args.json),
     )
     if args.json:
         emit_json(summary)
-    else:
-        print("\n".join(render(table, args.format) for table in summary_tables(summary)), end="")
+        return 0
+    tables = ablation_tables(summary["ablations"]) if args.ablations else summary_tables(summary)
+    print("\n".join(render(table, args.format) for table in tables), end="")
     return 0

@@ -1,0 +1,183 @@
+"""Tables of what the paper does not report: bits per byte, exact match, probes and ablations.
+
+- Everything here is ours; there is no figure of the paper to stand beside it.
+- A table is about one group of runs (dataset, family, depth and root), or it is not made: what no
+  run measured has no table, what some runs lack is counted.
+- Runs of one group answer the same questions. So the interval of a share over several runs is that
+  of the mean share as if each question were asked once, not as often as there are runs.
+
+Usage: `[render(table, "html") for table in beyond_tables(read_results([Path("out/results")]))]`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from tangobench.eval.ablations import ablation_tables, differences
+from tangobench.eval.intervals import wilson
+from tangobench.eval.published import LABELS, METRICS
+from tangobench.eval.render import Table
+from tangobench.eval.report_runs import Group, Result, groups
+from tangobench.eval.tables import MISSING, spread
+from tangobench.model.recipes import SEED_PAIRS
+
+_NAMES: Final = {"fineweb": "FineWeb-Edu", "lean": "Lean", "dm_math": "DeepMind Mathematics"}
+_LEVELS: Final = ("easy", "medium", "hard")
+_PROBES: Final = {
+    "near_twin": "near twins in training",
+    "proof": "proofs in training",
+    "proof_length": "proofs in training, by length",
+    "novelty": "novelty of the question",
+}
+
+
+def beyond_tables(results: Sequence[Result]) -> Iterator[Table]:
+    """All tables that some results allow."""
+    for group in groups(results):
+        yield from group_tables(group)
+    yield from ablation_tables(differences(results))
+
+
+def group_tables(group: Group) -> list[Table]:
+    """The tables of one group of runs; ablations are compared across groups."""
+    tables = (bits(group), exact(group), exact_by_module(group), *probe_tables(group))
+    return [table for table in tables if table is not None]
+
+
+def _title(group: Group, what: str, metric: str | None = None) -> str:
+    depth = "" if group.depth == 4 else f", depth {group.depth}"
+    name = METRICS[metric] if metric else _NAMES.get(group.dataset, group.dataset)
+    return f"{what}: {name}, {group.family} runs{depth}"
+
+
+def _note(group: Group, text: str) -> str:
+    return f"Ours; the paper has none. {text} Root {group.root[:16]}…"
+
+
+def bits(group: Group) -> Table | None:
+    """Bits per byte of every metric that has bytes."""
+
+    def values(runs: Sequence[Result], metric: str) -> list[float]:
+        found = [run["scores"].get(metric, {}).get("bits_per_byte") for run in runs]
+        return [float(value) for value in found if value is not None]
+
+    everyone = [run for runs in group.by_arch.values() for run in runs]
+    metrics = [metric for metric in group.metrics if values(everyone, metric)]
+    if not metrics:
+        return None
+    return Table(
+        title=_title(group, "Bits per byte"),
+        columns=["Model", *(METRICS[metric] for metric in metrics)],
+        rows=[
+            [LABELS[arch], *(spread(values(runs, metric)) for metric in metrics)]
+            for arch, runs in group.by_arch.items()
+        ],
+        note=_note(
+            group,
+            "Summed NLL over ln 2 and over the UTF-8 bytes of the scored tokens; mean ± sample "
+            "standard deviation over seeds. Lower is better.",
+        ),
+    )
+
+
+def _shares(runs: Sequence[Result], name: str) -> list[dict[str, Any]]:
+    matched = [run["exact_match"]["shares"] for run in runs if "exact_match" in run]
+    return [shares[name] for shares in matched if name in shares]
+
+
+def share_text(found: Sequence[dict[str, Any]], digits: int = 1) -> str:
+    """Mean share over runs and its interval; says so if runs are missing."""
+    if not found:
+        return MISSING
+    tried = found[0]["tried"]
+    if not tried:
+        return "–"
+    correct = statistics.fmean(share["correct"] for share in found)
+    low, high = wilson(correct, tried)
+    expected = len(SEED_PAIRS)
+    count = "" if len(found) == expected else f" ({len(found)} of {expected} runs)"
+    return f"{correct / tried:.{digits}%} ({low:.{digits}%} … {high:.{digits}%}){count}"
+
+
+def _measured(group: Group) -> Result | None:
+    runs = [run for runs in group.by_arch.values() for run in runs]
+    return next((run for run in runs if "exact_match" in run), None)
+
+
+def exact(group: Group) -> Table | None:
+    """Exact match over all questions and by difficulty."""
+    first = _measured(group)
+    if first is None:
+        return None
+    shares = first["exact_match"]["shares"]
+    names = ["all", *(f"difficulty:{level}" for level in _LEVELS)]
+    names = [name for name in names if name in shares]
+    heads = [
+        f"{name.rpartition(':')[2].capitalize()} ({shares[name]['tried']:,} questions)"
+        for name in names
+    ]
+    return Table(
+        title=_title(group, "Exact match of generated answers"),
+        columns=["Model", *heads],
+        rows=[
+            [LABELS[arch], *(share_text(_shares(runs, name)) for name in names)]
+            for arch, runs in group.by_arch.items()
+        ],
+        note=_note(
+            group,
+            "Greedy decoding; an answer counts if it equals the generator's to the last character "
+            "and then ends. Mean over seeds, 95% Wilson interval.",
+        ),
+    )
+
+
+def exact_by_module(group: Group) -> Table | None:
+    """Exact match by module, a column per architecture."""
+    first = _measured(group)
+    if first is None:
+        return None
+    modules = [name for name in first["exact_match"]["shares"] if name.startswith("module:")]
+    return Table(
+        title=_title(group, "Exact match by module"),
+        columns=["Module", *(LABELS[arch] for arch in group.by_arch)],
+        rows=[
+            [
+                name.removeprefix("module:"),
+                *(share_text(_shares(runs, name), 0) for runs in group.by_arch.values()),
+            ]
+            for name in modules
+        ],
+        note=_note(group, "Mean over seeds, 95% Wilson interval."),
+    )
+
+
+def probe_tables(group: Group) -> Iterator[Table]:
+    """NLL by what training holds of a row, a table per probe."""
+    runs = [run for runs in group.by_arch.values() for run in runs]
+    first: dict[str, Any] = next((run["probes"] for run in runs if "probes" in run), {})
+    for metric, probes in first.items():
+        for name, probe in probes.items():
+            yield Table(
+                title=_title(group, f"NLL by {_PROBES.get(name, name)}", metric),
+                columns=["Model", *(_head(*item) for item in probe["groups"].items())],
+                rows=[
+                    [LABELS[arch], *_cells(chosen, metric, name, probe["groups"])]
+                    for arch, chosen in group.by_arch.items()
+                ],
+                note=_note(group, probe["definition"]),
+            )
+
+
+def _head(name: str, found: dict[str, Any]) -> str:
+    return f"{name.capitalize()} ({found['rows']:,} row{'' if found['rows'] == 1 else 's'})"
+
+
+def _cells(runs: Sequence[Result], metric: str, probe: str, names: dict[str, Any]) -> list[str]:
+    cells = []
+    for name, found in names.items():
+        groups = [run["probes"][metric][probe]["groups"][name] for run in runs if "probes" in run]
+        scores = [group["nll"] for group in groups if group["nll"] is not None]
+        cells.append(spread(scores) if found["count"] else "–")
+    return cells
