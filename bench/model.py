@@ -94,7 +94,7 @@ def kernels(length: int, width: int, heads: int, **more: Any) -> Iterator[Found]
     yield {**size, "how": "tiled"}
     yield {**size, "how": "chunked"}
     if length <= 8192:
-        yield {**size, "how": "chunked", "chunk": 512, "repeat": 1}
+        yield {**size, "how": "chunked", "chunk": 512}
     if length * length * heads <= 1 << 25:
         yield {**size, "how": "naive"}
 

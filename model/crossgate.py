@@ -2,8 +2,8 @@
 
 - `average` keeps gates and averages (T × F each); the kernel recomputes the weights.
 - `fused_update` keeps only its inputs: each head's gates, features and average (T × F/H) are made
-  again in the backward pass, so that a block's peak does not grow with the number of heads. It
-  costs about a fifth more time and saves three quarters of the memory (docs/models.md).
+  again in the backward pass, so that a block's peak does not grow with the number of heads, at
+  the price of a second forward pass (`python bench/model.py --part memory` measures both ways).
 - Under autocast, wide products run in autocast's dtype; logits, sums and gradients of weights stay
   in at least float32.
 

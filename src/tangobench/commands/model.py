@@ -130,9 +130,9 @@ def _speed(args: argparse.Namespace) -> int:
         cases.append(speed.measure(job))
         if not args.json and not args.quiet:
             print(_speed_line(cases[-1]), flush=True)
-    report = {"machine": speed.machine(args.device), "cases": cases}
-    if args.save:
-        write_atomic(Path(args.save), pretty_json(report).encode() + b"\n")
+        report = {"machine": speed.machine(args.device), "cases": cases}
+        if args.save:  # after each case: an interrupted run keeps what it has measured
+            write_atomic(Path(args.save), pretty_json(report).encode() + b"\n")
     if args.json:
         emit_json(report)
     return 0
