@@ -1,4 +1,4 @@
-"""Tables of what the paper does not report: bits per byte, exact match, probes and ablations.
+"""Tables of what the paper does not report: bits per byte, exact match, proofs, probes, ablations.
 
 - Everything here is ours; there is no figure of the paper to stand beside it.
 - A table is about one group of runs (dataset, family, depth and root), or it is not made: what no
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from tangobench.eval.ablations import ablation_tables, differences
 from tangobench.eval.intervals import wilson
+from tangobench.eval.proof_table import proof_table
 from tangobench.eval.published import LABELS, METRICS
 from tangobench.eval.render import Table
 from tangobench.eval.report_runs import Group, Result, groups
@@ -42,7 +43,8 @@ def beyond_tables(results: Sequence[Result]) -> Iterator[Table]:
 
 def group_tables(group: Group) -> list[Table]:
     """The tables of one group of runs; ablations are compared across groups."""
-    tables = (bits(group), exact(group), exact_by_module(group), *probe_tables(group))
+    matched = (exact(group), exact_by_module(group))
+    tables = (bits(group), *matched, proof_table(group), *probe_tables(group))
     return [table for table in tables if table is not None]
 
 
