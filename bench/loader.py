@@ -46,7 +46,17 @@ INSTALL = (
     *("google-cloud-storage", "google-cloud-core", "google-auth", "google-api-core", "paramiko"),
     *("google-resumable-media", "google-crc32c", "googleapis-common-protos", "proto-plus", "oci"),
     *("azure-storage-blob", "azure-storage-file-datalake", "azure-identity", "azure-core"),
-    *("circuitbreaker", "pyasn1", "pyasn1-modules", "rsa", "bcrypt", "pynacl", "invoke", "crc32c"),
+    *(
+        "pillow",
+        "circuitbreaker",
+        "pyasn1",
+        "pyasn1-modules",
+        "rsa",
+        "bcrypt",
+        "pynacl",
+        "invoke",
+        "crc32c",
+    ),
 )
 READS = 20_000
 LATE_STEP = 1_000_000
@@ -96,9 +106,10 @@ def compare(folder: Path, name: str, rows: int, batch: int) -> dict[str, Any]:
     for peer in ("litdata", "streaming"):
         script = str(Path(__file__).parent / "peers_loader.py")
         command = [sys.executable, script, peer, str(folder), str(batch), str(PACKAGES)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            print(f"{peer} is left out: {done.stderr.strip().splitlines()[-1]}")
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=150)
+        except subprocess.SubprocessError as error:
+            print(f"{peer} is left out: {error}")
             continue
         found = json.loads(done.stdout.splitlines()[-1])
         epochs[peer], reads[peer] = found["rows"], found["reads"]

@@ -45,7 +45,7 @@ def summary(cases: list[Found]) -> Found:
             how = peer["how"] + (f"-{peer['chunk']}" if "chunk" in peer else "")
             entry[how] = {
                 "time": round(peer["total_s"] / ours["total_s"], 2),
-                "memory": round(peer["peak_mb"] / max(ours["peak_mb"], 1), 2),
+                "memory": _memory_ratio(peer, ours),
             }
     eager = {(c["arch"], c["T"]): c["total_s"] for c in cases if c.get("how") == "eager"}
     compiled = {
@@ -150,6 +150,18 @@ def _line(job: str, peer: str, pair: tuple[Found, Found], aim: str) -> Found:
         "peer": peer,
         "ratio": float(f"{theirs['total_s'] / ours['total_s']:.3g}"),
         "aim": aim,
-        "ours": f"{ours['total_s']:.2f} s, {ours['peak_mb']:,.0f} MB",
-        "theirs": f"{theirs['total_s']:.2f} s, {theirs['peak_mb']:,.0f} MB",
+        "ours": _cost(ours),
+        "theirs": _cost(theirs),
     }
+
+
+def _cost(case: Found) -> str:
+    memory = "" if case["peak_mb"] is None else f", {case['peak_mb']:,.0f} MB"
+    return f"{case['total_s']:.2f} s{memory}"
+
+
+def _memory_ratio(peer: Found, ours: Found) -> float | None:
+    """None where a peak was not measured."""
+    if peer["peak_mb"] is None or ours["peak_mb"] is None:
+        return None
+    return round(float(peer["peak_mb"] / max(ours["peak_mb"], 1)), 2)

@@ -6,7 +6,8 @@
 - Training is loss, backward and optimizer step on rows of T tokens, `TOKENS` per step or one row;
   decoding is one token after another behind T tokens, one sequence, the prompt not timed.
 - Seconds are wall-clock, the best of the repetitions after one that is not counted. They belong to
-  this machine; MACs per token are the paper's formulas at T and carry over.
+  this machine; MACs per token are the paper's formulas at T and carry over. CPU seconds well below
+  seconds × threads say that the machine was busy with something else: measure again.
 
 Usage: `measure(Job(arch="wango", task="train", length=1024))["tokens_per_second"]`.
 """
@@ -123,13 +124,14 @@ def measure_here(job: Job) -> dict[str, Any]:
     before = resident_peak()
     model = build(job.config(), seed=17, device=job.device)
     run, tokens = _training(job, model) if job.task == "train" else _decoding(job, model)
-    seconds = [_timed(run, job.device) for _ in range(1 + REPETITIONS)][1:]
+    seconds, cpu_seconds = min([_timed(run, job.device) for _ in range(1 + REPETITIONS)][1:])
     on_cpu = job.device == "cpu"
     peak = resident_peak() - before if on_cpu else torch.cuda.max_memory_allocated()
     return {
         "tokens": tokens,
-        "seconds": min(seconds),
-        "tokens_per_second": tokens / min(seconds),
+        "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
+        "tokens_per_second": tokens / seconds,
         "peak_bytes": peak,
         "threads": torch.get_num_threads(),
     }
@@ -167,12 +169,13 @@ def _decoding(job: Job, model: LanguageModel) -> tuple[Callable[[], None], int]:
     return decode, DECODED
 
 
-def _timed(run: Callable[[], None], device: str) -> float:
-    began = time.perf_counter()
+def _timed(run: Callable[[], None], device: str) -> tuple[float, float]:
+    """Wall-clock and CPU seconds."""
+    began, worked = time.perf_counter(), time.process_time()
     run()
     if device != "cpu":
         torch.cuda.synchronize()
-    return time.perf_counter() - began
+    return time.perf_counter() - began, time.process_time() - worked
 
 
 def resident_peak() -> int:
