@@ -39,7 +39,7 @@ PEERS: Final = {
     "encoding": ("tiktoken", "tokenizers", "splintr-rs", "fastokens", "pyarrow"),
     "urls": ("w3lib", "courlan", "yarl", "url-normalize"),
     "dedup": ("scipy", "polars", "duckdb", "dask[dataframe]"),
-    "near": ("datasketch", "text-dedup", "pyarrow"),
+    "near": ("datasketch", "text-dedup", "datatrove", "spacy", "pyarrow"),
 }
 
 
