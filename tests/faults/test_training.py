@@ -12,7 +12,7 @@ import fault_toy
 import pytest
 
 DRIVER = Path(fault_toy.__file__).with_name("train_driver.py")
-pytestmark = pytest.mark.faults
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1500)]
 
 
 def drive(*words: object) -> dict:
