@@ -245,11 +245,12 @@ def _chosen_engine() -> Engine:
     if wanted == "reference":
         return "reference"
     try:
+        import awkward  # noqa: F401 - what the engine answers in
         import gigatoken  # noqa: F401
-    except ImportError:
+    except (ImportError, LookupError):  # LookupError: awkward under Python's development mode
         if wanted == "fast":
             raise UsageError(
-                f"{ENGINE_VARIABLE}=fast, but gigatoken is not installed",
+                f"{ENGINE_VARIABLE}=fast, but gigatoken or awkward cannot be imported",
                 kind="engine-missing",
                 fix="pip install 'tangobench[fast]'",
             ) from None
