@@ -65,10 +65,61 @@ def main() -> None:
     report["extractors"] = extractors(options.source, options.profile, options.repeat)
     if options.scaling:
         report["two_workers_over_one"] = scaling(options.source, options.profile, options.repeat)
+    report["rows"] = rows(report)
     print(pretty_json(report))
     if options.write:
         RESULTS.parent.mkdir(exist_ok=True)
         RESULTS.write_text(pretty_json(report) + "\n")
+
+
+def rows(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """The measurements as lines of the report's table."""
+    found, lines = report["extractors"], []
+
+    def line(job: str, peer: str, ratio: float, aim: str, ours: str, theirs: str) -> None:
+        lines.append(
+            {
+                "job": job,
+                "peer": peer,
+                "ratio": ratio,
+                "aim": aim,
+                "ours": ours,
+                "theirs": theirs,
+                "command": "make bench-lean SOURCE=/path/to/mathlib4",
+                "versions": {"python": report["python"]},
+            }
+        )
+
+    for engine, name in (("reference", "tiktoken"), ("fast", "gigatoken")):
+        spent = report[engine]["cpu_seconds"]
+        line(
+            "whole build of Mathlib",
+            f"reading and encoding alone, {name}",
+            report[engine]["build_over_read_and_encode"],
+            "at most 2",
+            f"{spent['whole build']:.1f} s of CPU",
+            f"{spent['read'] + spent['encode']:.1f} s of CPU",
+        )
+    rate = found["ours"]["megabytes_per_cpu_second"]
+    for name, other in found.items():
+        if name != "ours":
+            theirs = other["megabytes_per_cpu_second"]
+            whole = other.get("our_proofs") or other["our_statements"]
+            line(
+                "cutting proofs",
+                f"{name}: {other['the_same']:,} of {whole:,} the same, "
+                f"{other['declarations_made_up']:,} made up",
+                round(rate / theirs, 2),
+                "–",
+                f"{rate} MB/s",
+                f"{theirs} MB/s",
+            )
+    if "two_workers_over_one" in report:
+        ratio = report["two_workers_over_one"]
+        line(
+            "whole build, wall time", "one worker, by two", ratio, "≥ 1.7", "2 workers", "1 worker"
+        )
+    return lines
 
 
 def cpu() -> float:
