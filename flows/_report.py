@@ -8,6 +8,7 @@ Usage: `api.run(request, runner, RunReporter(logger, "lean", "sample"))`.
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -47,9 +48,7 @@ class RunReporter(Reporter):
     _every = 5.0  # seconds; each is one call of the API and one log line
 
     def __init__(self, logger: Logger, dataset: str, profile: str) -> None:
-        super().__init__()
-        self._live = False
-        self._bold = self._plain = self._cleared = ""
+        super().__init__(stream=io.StringIO())  # no terminal: plain lines, which go to the log
         self._logger = logger
         self._dataset = dataset
         self._profile = profile
