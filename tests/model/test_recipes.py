@@ -62,7 +62,7 @@ def test_recipes_of_a_group_differ_in_architecture_only():
     ("name", "sha256"),
     [
         ("mini-dm_math-wango", "bc18adfdd417f602f63d3c54c8f5dc1448e1c458dd74b859b35fccf26f158131"),
-        ("mini-lean-gau", "26acc3088ad60e59b632abab1b450dd493da292905aa7c7f220de63f36552fb5"),
+        ("mini-lean-gau", "74c48f141a6486baf2f825f3c7b88e2e9dd6d3a8e103cd895046c302ad906ab2"),
         ("dm_math-tango-4", "e03cc1f31457b54fb23748264ee7dc3a6305b805a1a2240e813656297d2395f1"),
     ],
 )
