@@ -23,7 +23,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup data-fineweb data-lean data-dm-math data verify reproduce replicate report \
   test test-faults fuzz audit test-browser test-lean lint types bench bench-fineweb bench-dedup \
   bench-encoding bench-urls bench-near bench-lean bench-dm-math \
-  bench-model bench-loader bench-flows bench-memory deploy undeploy prefect-env constraints clean
+  bench-model bench-speed bench-loader bench-flows bench-memory bench-growth deploy undeploy prefect-env constraints clean
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} \
@@ -115,7 +115,7 @@ test-lean: $(STAMP) ## a real Lean judges extractor and proofs (minutes, 4 GB; S
 	$(if $(SOURCE),TANGOBENCH_MATHLIB='$(SOURCE)') $(BIN)/python -m pytest tests/lean_check -m slow -rsP
 
 ## Speed
-bench: bench-fineweb bench-dedup bench-encoding bench-urls bench-near bench-lean bench-dm-math bench-model bench-speed bench-loader bench-flows ## everything side by side with its peers
+bench: bench-fineweb bench-dedup bench-encoding bench-urls bench-near bench-lean bench-dm-math bench-model bench-speed bench-loader bench-flows bench-growth ## everything side by side with its peers
 
 bench-fineweb: $(STAMP) ## FineWeb build and its parts
 	$(BIN)/python bench/fineweb.py
@@ -153,6 +153,9 @@ bench-loader: $(STAMP) ## rows/s of the loader against memmap and datasets
 
 bench-memory: $(STAMP) ## peak memory as the input grows tenfold
 	$(BIN)/python bench/memory.py
+
+bench-growth: $(STAMP) ## time and memory over two orders of magnitude of input
+	$(BIN)/python bench/growth.py
 
 bench-flows: $(STAMP) ## what orchestration costs
 	$(BIN)/python bench/flows.py

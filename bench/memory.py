@@ -144,7 +144,7 @@ def run_job(name: str, scale: int, limit: int | None) -> dict[str, Any]:
         seconds = time.process_time() - began
         stop.set()
     megabytes = {"before_mb": before // 1024, "peak_mb": peak[0] // 1024}
-    return {"job": name, "scale": scale, **megabytes, "cpu_seconds": round(seconds, 1)}
+    return {"job": name, "scale": scale, **megabytes, "cpu_seconds": round(seconds, 2)}
 
 
 def main() -> None:

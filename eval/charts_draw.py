@@ -20,11 +20,11 @@ from tangobench.eval.charts_scale import coordinate as c
 WIDE: Final = 1020  # the text column, so that chart text has the size it says
 NARROW: Final = 350
 _MARKERS: Final = {
-    "tango": "circle",
-    "wango": "square",
-    "recurrent_transformer": "up",
-    "untied_transformer": "down",
-    "gau": "diamond",
+    **dict.fromkeys(("tango", "fineweb"), "circle"),
+    **dict.fromkeys(("wango", "lean"), "square"),
+    **dict.fromkeys(("recurrent_transformer", "dm_math"), "up"),
+    **dict.fromkeys(("untied_transformer", "training"), "down"),
+    **dict.fromkeys(("gau", "verify"), "diamond"),
     "flash": "cross",
 }
 

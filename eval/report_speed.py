@@ -3,6 +3,7 @@
 - Benchmark files may have `rows` with a peer: job, peer, ratio, aim, ours, theirs, command and
   versions; a ratio is theirs over ours unless the aim says "at most".
 - An aim is judged from its own words, and a missed one is shown as missed.
+- `growth.json` also has every job's points over two orders of magnitude: two charts.
 
 Usage: `speed_context(found)["files"]`.
 """
@@ -13,7 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tangobench.eval.charts import Table
+from tangobench.eval.charts import Axis, Figure, Series, Table, lines
 from tangobench.eval.report_gather import Found
 
 Row = dict[str, Any]
@@ -24,11 +25,19 @@ TITLES: Final = {
     "encoding": "GPT-2 encoding",
     "fineweb": "FineWeb-Edu",
     "flows": "Orchestration",
+    "growth": "Growth with the input",
     "lean": "Mathlib",
     "loader": "Reading rows",
     "model": "Models",
     "near": "Near-duplicate audit",
     "urls": "URL normalisation",
+}
+_GROWING: Final = {
+    "fineweb": "FineWeb-Edu build",
+    "lean": "Lean build",
+    "dm_math": "DM Math build",
+    "training": "training, 12 steps",
+    "verify": "verify",
 }
 
 
@@ -46,6 +55,7 @@ def speed_context(found: Found) -> dict[str, Any]:
                 "name": name,
                 "title": TITLES.get(name, name),
                 "table": _table(of_file),
+                "figures": growth_figures(found.measurements[name]) if name == "growth" else [],
                 "commands": list(dict.fromkeys(row["command"] for row in of_file)),
                 "versions": _versions(of_file),
             }
@@ -63,6 +73,47 @@ def reached(row: Row) -> bool | None:
         return None
     bound = float(found[2])
     return bool(row["ratio"] <= bound if found[1] in ("≤", "at most") else row["ratio"] >= bound)
+
+
+def growth_figures(measured: dict[str, Any]) -> list[Figure]:
+    """CPU seconds and peak memory of every job against the size of its input."""
+    names = [name for name in _GROWING if name in measured]
+
+    def series(column: int) -> list[Series]:
+        return [
+            Series(
+                key=name,
+                label=_GROWING[name],
+                x=[point[0] / measured[name]["points"][0][0] for point in measured[name]["points"]],
+                y=[point[column] for point in measured[name]["points"]],
+            )
+            for name in names
+        ]
+
+    across = Axis(label="times the smallest input (log scale)", log=True)
+    inputs = "; ".join(
+        f"{_GROWING[n]}: {measured[n]['points'][0][0]:,} {measured[n]['unit']}" for n in names
+    )
+    return [
+        lines(
+            "CPU time against input",
+            series(1),
+            x=across,
+            y=Axis(label="CPU seconds, one worker (log scale)", log=True, rounded=True),
+            description="CPU seconds of every job from one to a hundred times its smallest input.",
+            note=f"Start-up is the flat part. The smallest inputs: {inputs}.",
+            points=True,
+        ),
+        lines(
+            "Peak memory against input",
+            series(2),
+            x=across,
+            y=Axis(label="private memory, MB (log scale)", log=True, rounded=True),
+            description="Peak private memory of every job from one to a hundred times its input.",
+            note="Shards are memory-mapped and belong to the system.",
+            points=True,
+        ),
+    ]
 
 
 def _table(rows: Iterable[Row]) -> Table:

@@ -21,7 +21,7 @@ from tangobench.eval.report_gather import Found
 from tangobench.eval.report_measured import measured, speed
 from tangobench.eval.report_provenance import follows_profile
 from tangobench.eval.report_rows import markup, row_view, spread, texts, visible
-from tangobench.eval.report_speed import reached, speed_context
+from tangobench.eval.report_speed import growth_figures, reached, speed_context
 from tangobench.pipeline.manifest import Lock, committed_lock, read_lock
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokens import gpt2
@@ -345,3 +345,11 @@ def test_comparisons_are_listed_with_misses_and_versions():
         ["1", "≥ 2", "missed"],
     ]
     assert context["files"][0]["versions"] == "other 1.0"
+
+
+def test_growth_is_drawn_over_the_smallest_input():
+    points = [[120, 1.5, 90], [12_000, 31.0, 140]]
+    time, memory = growth_figures({"lean": {"unit": "files", "points": points}, "rows": []})
+    assert [row[1:] for row in time.table.rows] == [("1", "1.5"), ("100", "31")]
+    assert [row[1:] for row in memory.table.rows] == [("1", "90"), ("100", "140")]
+    assert "Lean build: 120 files" in time.note
