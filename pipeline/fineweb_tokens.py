@@ -134,17 +134,17 @@ def pick(column: pa.ChunkedArray, rows: Array) -> pa.Array:
 
 def make_train_shard(args: dict[str, Any], store: Store) -> Output:
     """Rows of a stretch of the training stream."""
-    values: list[Array] = [np.empty(0, np.uint16)]
-    spans: list[Array] = [np.empty((0, 3), np.int64)]
-    done = 0
-    for sources, skip, take in args["pieces"]:
-        bucket = _read_bucket(sources, store)
-        tokens, places = pack.stream(bucket, skip, take)
-        values.append(tokens)
-        spans.append(places + np.array([done, 0, 0]))
-        done += take
-    stretch = values[1] if len(values) == 2 else np.concatenate(values)
-    return _shard(pack.fold(stretch, np.concatenate(spans), args["width"]))
+    width = args["width"]
+    parts = [
+        pack.stretch(_read_bucket(sources, store), skip, take)
+        for sources, skip, take in args["pieces"]
+    ]
+
+    def rows(start: int, stop: int) -> Array:
+        return pack.gather(parts, start * width, stop * width)
+
+    count = sum(part.size for part in parts) // width
+    return _shard(shards.gathered(count, width, np.uint16, rows), pack.fold(parts, width))
 
 
 def _read_bucket(sources: Sequence[Sequence[Any]], store: Store) -> pack.Bucket:
@@ -162,29 +162,27 @@ def _read_bucket(sources: Sequence[Sequence[Any]], store: Store) -> pack.Bucket:
 
 def make_validation_shard(args: dict[str, Any], store: Store) -> Output:
     """One row per window; a window lies inside one document."""
-    width = args["width"]
-    tokens = np.empty((len(args["windows"]), width), np.uint16)
-    for row, (address, start, _, _) in enumerate(args["windows"]):
+    windows, width = args["windows"], args["width"]
+    count = len(windows)
+    tokens = np.empty((count, width), np.uint16)
+    for row, (address, start, _, _) in enumerate(windows):
         tokens[row] = np.frombuffer(store.read_range(address, start, 2 * width), np.uint16)
-    count = len(tokens)
-    return _shard(
-        pack.Rows(
-            tokens=tokens,
-            bounds=np.arange(count + 1),
-            doc_index=np.array([w[2] for w in args["windows"]], np.uint32),
-            doc_start=np.zeros(count, np.uint16),
-            doc_offset=np.array([w[3] for w in args["windows"]], np.uint32),
-        )
+    spans = pack.Spans(
+        bounds=np.arange(count + 1),
+        doc_index=np.array([w[2] for w in windows], np.uint32),
+        doc_start=np.zeros(count, np.uint16),
+        doc_offset=np.array([w[3] for w in windows], np.uint32),
     )
+    return _shard(shards.fixed(tokens), spans)
 
 
-def _shard(rows: pack.Rows) -> Output:
+def _shard(tokens: shards.Column, spans: pack.Spans) -> Output:
     data, info = shards.encode(
         {
-            "tokens": shards.fixed(rows.tokens),
-            "doc_index": shards.lists(rows.doc_index, rows.bounds),
-            "doc_start": shards.lists(rows.doc_start, rows.bounds),
-            "doc_offset": shards.lists(rows.doc_offset, rows.bounds),
+            "tokens": tokens,
+            "doc_index": shards.lists(spans.doc_index, spans.bounds),
+            "doc_start": shards.lists(spans.doc_start, spans.bounds),
+            "doc_offset": shards.lists(spans.doc_offset, spans.bounds),
         },
         batch_rows=BATCH_ROWS,
     )

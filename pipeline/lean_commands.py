@@ -15,6 +15,8 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tangobench.pipeline.lean_candidates import Finder
+
 # Reserved words of Lean, Batteries, Aesop and Mathlib: each starts a command wherever it stands.
 _RESERVED: Final = """
 abbrev add_aesop_rules add_decl_doc alias assert_exists assert_no_sorry assert_not_exists
@@ -80,12 +82,25 @@ _OPENED: Final = (
 _IN: Final = rb"(?:" + _OPENED + rb"|set_option\s++\S++\s++\S++\s++in\b\s*+)"
 _PREFIX: Final = rb"(?:\x01\s*+|(?:@|scoped)" + _BRACKETS + rb"\s*+|" + _MODIFIER + rb"\s*+)"
 _SOFT: Final = rb"(?:#[a-z_]++|" + _any_word(_SOMETIMES) + rb")"
-# The class in front is what lets `re` skip quickly; \xa9 is the last byte of ⟩.
-_COMMAND: Final = re.compile(
-    rb"[\n\r\t )\]};\xa9](?=[a-z#@\x01\x02])(?:"
-    rb"(?P<outer>" + _IN + rb"*+)(?P<prefix>" + _PREFIX + rb"*+)"
-    rb"(?:(?P<word>" + _WORD + rb"|\x02)|(?P<soft>" + _SOFT + rb"))"
+_COMMAND: Final = (
+    rb"(?=[a-z#@\x01\x02])(?:"
+    rb"(?P<outer>" + _IN + rb"*+)" + _PREFIX + rb"*+"
+    rb"(?:(?P<word>" + _WORD + rb"|\x02)|" + _SOFT + rb")"
     rb"|(?:" + _IN + rb"|" + _PREFIX + rb")++)"
+)
+_AT_LINE_START: Final = re.compile(rb"\n" + _COMMAND)
+_BEFORE: Final = b"\r\t )]};\xa9"  # \xa9 is the last byte of ⟩
+_IN_LINE: Final = re.compile(rb"[" + re.escape(_BEFORE) + rb"]" + _COMMAND)
+_NO_LETTER: Final = re.sub(rb"[A-Za-z0-9_'.!?]", b"", bytes(range(256)))
+_possible: Final = Finder(
+    _BEFORE,
+    [
+        *(
+            (*(bytes((byte,)) for byte in word.encode()), _NO_LETTER)
+            for word in f"lemma {_RESERVED} {_SOMETIMES} {_MODIFIERS}".split()
+        ),
+        *((b"#", b"abcdefghijklmnopqrstuvwxyz_"), (b"@", b"["), (b"\x01\x02",)),
+    ],
 )
 
 
@@ -101,26 +116,55 @@ class Command(NamedTuple):
 
 def commands(code: bytes) -> Iterator[Command]:
     """The commands of masked code, which must start with a newline, in order."""
+    for match in matches(code):
+        start, end = match.start() + 1, match.end()
+        if match["word"] is None:
+            yield Command(start, start, start, end, b"")
+        else:
+            yield Command(start, match.end("outer"), match.start("word"), end, match["word"])
+
+
+def matches(code: bytes) -> Iterator[re.Match[bytes]]:
+    """The commands as matches that begin one byte before them, which costs less."""
     column = 0  # of the last command known by its word
     cursor, depth = 0, 0  # brackets open between the last command and the cursor
-    for match in _COMMAND.finditer(code):
-        start = match.start() + 1
-        word = match["word"]
-        if code[start - 1] != 0x0A:
-            if code[start - 1] == 0xA9 and code[start - 2] != 0x9F:  # the word goes on from Ω or é
+    for match in _candidates(code):
+        before = match.start()
+        named = match["word"] is not None
+        if code[before] != 0x0A:
+            if code[before] == 0xA9 and code[before - 1] != 0x9F:  # a word goes on from Ω or é
                 continue
-            depth += _balance(code, cursor, start)
-            cursor = start
-            if depth > 0 or (word is None and not _leads(code, start, column)):
+            depth += _balance(code, cursor, before + 1)
+            cursor = before + 1
+            if depth > 0 or not (named or _leads(code, before + 1, column)):
                 continue
-            column = _column(code, start) if word is not None else column
-        elif word is not None:
+            column = _column(code, before + 1) if named else column
+        elif named:
             column = 0
         cursor, depth = match.end(), 0
-        if word is None:
-            yield Command(start, start, start, match.end(), b"")
-        else:
-            yield Command(start, match.end("outer"), match.start("word"), match.end(), word)
+        yield match
+
+
+def _candidates(code: bytes) -> Iterator[re.Match[bytes]]:
+    """What one pattern for both places would find from left to right, none overlapping."""
+    lines = _AT_LINE_START.finditer(code)
+    line = next(lines, None)
+    end = 0
+    for start in _possible(code):
+        while line is not None and line.start() < start:
+            yield line
+            end = line.end()
+            line = next(lines, None)
+        match = _IN_LINE.match(code, start) if start >= end else None
+        if match is not None:
+            yield match
+            end = match.end()
+            if line is not None and line.start() < end:
+                lines = _AT_LINE_START.finditer(code, end)
+                line = next(lines, None)
+    if line is not None:
+        yield line
+        yield from lines
 
 
 def _balance(code: bytes, start: int, end: int) -> int:

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import chain
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
-from tangobench.pipeline.lean_commands import WORD_END, Command, commands, nested
+from tangobench.pipeline.lean_commands import WORD_END, matches, nested
 from tangobench.pipeline.lean_lexer import mask
 
 Style = Literal["by", "term", "|", "where"]
@@ -46,12 +45,18 @@ _HEADER: Final = re.compile(
     )
 )
 _NAME: Final = re.compile(
-    rb"\s*+((?:\xc2\xab(?:[^\n\xc2]++|\xc2(?![\xab\xbb]))*+\xc2\xbb|\.(?!\{)|[^\s(){}\[\]:.,;|=\xc2\xe2]"
+    rb"(?:\s*+\((?:priority|name)[^()]*+\))?+\s*+((?:\xc2\xab(?:[^\n\xc2]++|\xc2(?![\xab\xbb]))*+\xc2\xbb|\.(?!\{)|[^\s(){}\[\]:.,;|=\xc2\xe2]++"
     rb"|\xc2(?!\xab)[\x80-\xbf]|\xe2(?!\xa6[\x83\x84]|\x9f[\xa8\xa9])[\x80-\xbf]{2})*+)"
 )
-_PRIORITY: Final = re.compile(rb"\s*+\((?:priority|name)[^()]*+\)")
-_BY: Final = re.compile(rb"by" + WORD_END)
-_SPACE: Final = re.compile(rb"\s*+")
+_BY: Final = re.compile(rb"\s*+(by" + WORD_END + rb")?+")
+# Nine statements in ten hold nothing that needs a second look: no bar, no `let`, no deep nesting.
+# Then one match goes from the name to the body. \x9f is the middle byte of ⟨, ⟩, ⟦ and ⟧.
+_WHOLE: Final = b"|".join((nested("(", ")", 4), nested("[", "]", 3), nested("{", "}", 3)))
+_PLAIN_STATEMENT: Final = re.compile(
+    rb"(?:[^()\[\]{}:|\x9f \n\t\r;,]++|[ \n\t\r;,](?!" + _HEADER_WORD + rb")|:(?!=)|" + _WHOLE
+    + rb"|\x9f(?![\xa6-\xa9])|(?<=\xe2)\x9f\xa8(?:[^()\[\]{}\x9f]++|" + _WHOLE
+    + rb"|\x9f(?![\xa6-\xa9]))*+(?<=\xe2)\x9f\xa9)*+:="
+)
 _ARROW: Final = re.compile(rb"=>|:=|\([^()]*+\)|\{[^{}]*+\}")
 _LEFT_ARROW: Final = b"\xe2\x86\x90"
 _STEPS: Final = {c.encode(): 1 for c in "([{⟨⟦"} | {c.encode(): -1 for c in ")]}⟩⟧"}
@@ -63,8 +68,7 @@ _OPERATORS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(NamedTuple):
     """One declaration with a body; all offsets are bytes into its file."""
 
     kind: str
@@ -90,48 +94,45 @@ def extract(data: bytes, kinds: Collection[str] = PROOF_KINDS) -> list[Declarati
     wanted = frozenset(kind.encode() for kind in kinds)
     found: list[Declaration] = []
     line, counted = 1, 0
-    head: Command | None = None
-    for command in chain(commands(code), (None,)):
+    head: re.Match[bytes] | None = None
+    for match in chain(matches(code), (None,)):
         if head is not None:
-            end = len(code) if command is None else command.start
-            line += data.count(b"\n", counted, head.word_start - 1)
-            counted = head.word_start - 1
-            declaration = _declaration(data, code, head, end, line)
-            if declaration is not None:
-                found.append(declaration)
-        if command is not None and command.word == b"#exit":  # Lean reads no further
+            end = len(code) if match is None else match.start() + 1
+            keyword = head.start("word") - 1
+            line += data.count(b"\n", counted, keyword)
+            counted = keyword
+            body = _body(code, head.end(), end)
+            if body is not None:
+                found.append(_declaration(data, code, head, line, body, end))
+        word = match and match["word"]
+        if word == b"#exit":  # Lean reads no further
             break
-        head = command if command is not None and command.word in wanted else None
+        head = match if word in wanted else None
     return found
 
 
 def _declaration(
-    data: bytes, code: bytes, head: Command, end: int, line: int
-) -> Declaration | None:
-    body = _body(code, head.word_end, end)
-    if body is None:
-        return None
+    data: bytes, code: bytes, head: re.Match[bytes], line: int, body: tuple[int, Style], end: int
+) -> Declaration:
     start, style = body
+    name = _NAME.match(data, head.end() - 1)
     return Declaration(
-        kind=head.word.decode(),
-        name=_name(data, head.word_end - 1),
-        line=line,
-        decl_start=head.decl_start - 1,
-        kw_start=head.word_start - 1,
-        proof_start=start - 1,
-        proof_end=start - 1 + len(code[start:end].rstrip()),
-        style=style,
+        head["word"].decode(),
+        name[1].decode() if name else "",
+        line,
+        head.end("outer") - 1,
+        head.start("word") - 1,
+        start - 1,
+        start - 1 + len(code[start:end].rstrip()),
+        style,
     )
-
-
-def _name(data: bytes, position: int) -> str:
-    priority = _PRIORITY.match(data, position)
-    match = _NAME.match(data, priority.end() if priority else position)
-    return match.group(1).decode() if match else ""
 
 
 def _body(code: bytes, start: int, end: int) -> tuple[int, Style] | None:
     """Where the body starts, and what kind of body it is; None without one."""
+    plain = _PLAIN_STATEMENT.match(code, start, end)
+    if plain is not None:
+        return _simple_body(code, plain.end(), end)
     depth = pending = 0
     owned = False  # the alternatives belong to a `match` or `fun` of the statement
     absolute = False  # inside `| x |`
@@ -178,11 +179,10 @@ def _before(code: bytes, position: int) -> bytes:
 
 
 def _simple_body(code: bytes, position: int, end: int) -> tuple[int, Style] | None:
-    space = _SPACE.match(code, position, end)
-    start = space.end() if space else position
-    if start == end:
+    body = _BY.match(code, position, end)
+    if body is None or (body.end() == end and body[1] is None):
         return None
-    return position, "by" if _BY.match(code, start) else "term"
+    return position, "term" if body[1] is None else "by"
 
 
 def _arrow(code: bytes, position: int, end: int) -> int:

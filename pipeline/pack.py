@@ -9,7 +9,7 @@
 - Validation windows never cross a document: window 0 of every document, then window 1, and so on,
   each round in hash order.
 
-Usage: `rows = cut(bucket, first_token, stop_token, width=8192)`.
+Usage: `parts = [stretch(bucket, 0, 81920)]`, then `gather(parts, 0, 8192)`, `fold(parts, 8192)`.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ def window_hash(ident: str, window: int, seed: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Whole rows with their spans; span lists are flat, row i's are `bounds[i]:bounds[i + 1]`."""
+class Spans:
+    """Which documents rows come from; lists are flat, row i's are `bounds[i]:bounds[i + 1]`."""
 
-    tokens: Array
     bounds: Array
     doc_index: Array
     doc_start: Array
@@ -65,42 +64,86 @@ def bucket_of(order: Array, low: int, high: int, buckets: int) -> Array:
     return np.asarray(place * np.uint64(buckets) // np.uint64(high - low), np.int64)
 
 
-def stream(bucket: Bucket, skip: int, take: int) -> tuple[Array, Array]:
-    """Tokens [skip, skip + take) of a bucket's stream, and its spans.
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some tokens of a bucket's stream: where they are, to be fetched a few rows at a time.
 
-    A span is (place in the answer, document, offset in the document).
+    `spans` are (place, document, offset in the document), by place. The text of span i ends before
+    `stops[i]`, where its EOT stands if it is `closed`; its token at place p is
+    `tokens[source[i]][p + shift[i]]`.
     """
+
+    size: int
+    spans: Array
+    stops: Array
+    closed: Array
+    source: Array
+    shift: Array
+    tokens: Sequence[Array]
+
+    def fill(self, values: Array, start: int) -> None:
+        """Put tokens [start, start + len(values)) into `values`."""
+        stop = start + len(values)
+        places = self.spans[:, 0]
+        first = int(np.searchsorted(places, start, side="right")) - 1
+        found = slice(first, int(np.searchsorted(places, stop, side="left")))
+        low = np.maximum(places[found], start)
+        high = np.clip(self.stops[found], low, stop)
+        where = zip(
+            self.source[found].tolist(),
+            (low - start).tolist(),
+            (high - start).tolist(),
+            (self.shift[found] + start).tolist(),
+            strict=True,
+        )
+        for part, begin, end, shift in where:
+            values[begin:end] = self.tokens[part][begin + shift : end + shift]
+        ends = self.stops[found][self.closed[found]]
+        values[ends[(ends >= start) & (ends < stop)] - start] = EOT
+
+
+def stretch(bucket: Bucket, skip: int, take: int) -> Stretch:
+    """Tokens [skip, skip + take) of a bucket's stream."""
     index = np.concatenate([*bucket.index, np.empty(0, INDEX_ROW)])
     source = np.repeat(np.arange(len(bucket.index)), [len(part) for part in bucket.index])
     order = np.lexsort((index["document"], index["order"]))
-    index, source = index[order], source[order]
-    ends = np.cumsum(index["length"].astype(np.int64) + 1)
-    begins = ends - index["length"].astype(np.int64) - 1
+    ends = np.cumsum(index["length"][order].astype(np.int64) + 1)
+    begins = np.append(0, ends[:-1])
     first = int(np.searchsorted(ends, skip, side="right"))
     last = int(np.searchsorted(begins, skip + take, side="left"))
-    values = np.empty(take, np.uint16)
-    taken = slice(first, last)
-    low = np.maximum(begins[taken], skip)
-    text_stop = np.minimum(ends[taken] - 1, skip + take)
-    starts = index["start"][taken].astype(np.int64) - begins[taken]
-    where = zip(
-        source[taken].tolist(),
-        low.tolist(),
-        np.maximum(text_stop, low).tolist(),
-        starts.tolist(),
-        strict=True,
+    index, source = index[order[first:last]], source[order[first:last]]
+    begins, ends = begins[first:last] - skip, ends[first:last] - skip
+    low = np.maximum(begins, 0)
+    return Stretch(
+        size=take,
+        spans=np.stack([low, index["document"], low - begins], axis=1),
+        stops=np.minimum(ends - 1, take),
+        closed=ends <= take,
+        source=source,
+        shift=index["start"].astype(np.int64) - begins,
+        tokens=bucket.tokens,
     )
-    for part, begin, stop, shift in where:
-        values[begin - skip : stop - skip] = bucket.tokens[part][begin + shift : stop + shift]
-    closed = ends[taken][ends[taken] <= skip + take]
-    values[closed - 1 - skip] = EOT
-    spans = np.stack([low - skip, index["document"][taken], low - begins[taken]], axis=1)
-    return values, spans
 
 
-def fold(values: Array, spans: Array, width: int) -> Rows:
-    """A stretch of the stream as rows; a span that crosses row ends is split there."""
-    count = len(values) // width
+def gather(stretches: Sequence[Stretch], start: int, stop: int) -> Array:
+    """Tokens [start, stop) of some stretches, one after another."""
+    values = np.empty(stop - start, np.uint16)
+    done = 0
+    for part in stretches:
+        low, high = max(start, done), min(stop, done + part.size)
+        if low < high:
+            part.fill(values[low - start : high - start], low - done)
+        done += part.size
+    return values
+
+
+def fold(stretches: Sequence[Stretch], width: int) -> Spans:
+    """The spans of some stretches, by row; a span that crosses row ends is split there."""
+    sizes = [part.size for part in stretches]
+    starts = np.cumsum([0, *sizes])
+    moved = [p.spans + np.array([s, 0, 0]) for p, s in zip(stretches, starts, strict=False)]
+    spans = np.concatenate([np.empty((0, 3), np.int64), *moved])
+    count = int(starts[-1]) // width
     place = spans[:, 0]
     edges = np.arange(count, dtype=np.int64) * width
     owner = np.searchsorted(place, edges, side="right") - 1
@@ -110,8 +153,7 @@ def fold(values: Array, spans: Array, width: int) -> Rows:
     merged = np.concatenate([spans, inherited[place[owner] != edges]])
     merged = merged[np.argsort(merged[:, 0], kind="stable")]
     row = merged[:, 0] // width
-    return Rows(
-        tokens=values.reshape(count, width),
+    return Spans(
         bounds=np.searchsorted(row, np.arange(count + 1)),
         doc_index=merged[:, 1].astype(np.uint32),
         doc_start=(merged[:, 0] % width).astype(np.uint16),

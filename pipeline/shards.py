@@ -35,14 +35,21 @@ class Column:
 
 def fixed(values: NDArray) -> Column:
     """Rows of equal length from a two-dimensional array."""
-    width = values.shape[1]
-    kind = pa.list_(pa.from_numpy_dtype(values.dtype), width)
+    count, width = values.shape
+    return gathered(count, width, values.dtype, lambda a, b: np.array(values[a:b]).reshape(-1))
 
-    def part(start: int, stop: int) -> pa.Array:
-        flat = np.array(values[start:stop]).reshape(-1)
-        return pa.FixedSizeListArray.from_arrays(pa.array(flat), type=kind)
 
-    return Column(len(values), kind, part, values.nbytes)
+def gathered(rows: int, width: int, dtype: Any, part: Callable[[int, int], NDArray]) -> Column:
+    """Rows of equal length that are fetched when they are written, never all at once.
+
+    `part` gives a range of them as one flat, fresh array.
+    """
+    kind = pa.list_(pa.from_numpy_dtype(dtype), width)
+
+    def array(start: int, stop: int) -> pa.Array:
+        return pa.FixedSizeListArray.from_arrays(pa.array(part(start, stop)), type=kind)
+
+    return Column(rows, kind, array, rows * width * np.dtype(dtype).itemsize)
 
 
 def lists(values: NDArray, offsets: NDArray) -> Column:

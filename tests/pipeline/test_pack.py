@@ -51,14 +51,16 @@ def test_any_split_into_shards_gives_the_naive_stream(docs, width, buckets, part
     rows = sum(totals) // width
     for first in range(0, rows, shard_rows):
         stop = min(rows, first + shard_rows)
-        values, spans, done = [], [], 0
-        for bucket, skip, take in pack.pieces(totals, first * width, stop * width):
-            got, places = pack.stream(made[bucket], skip, take)
-            values.append(got)
-            spans.append(places + np.array([done, 0, 0]))
-            done += take
-        folded = pack.fold(np.concatenate(values), np.concatenate(spans), width)
-        assert folded.tokens.reshape(-1).tolist() == expected[first * width : stop * width]
+        parts = [
+            pack.stretch(made[bucket], skip, take)
+            for bucket, skip, take in pack.pieces(totals, first * width, stop * width)
+        ]
+        folded = pack.fold(parts, width)
+        for r in range(stop - first):
+            got = pack.gather(parts, r * width, (r + 1) * width).tolist()
+            assert got == expected[(first + r) * width : (first + r + 1) * width]
+        whole = pack.gather(parts, 0, (stop - first) * width).tolist()
+        assert whole == expected[first * width : stop * width]
         for r in range(stop - first):
             check_spans(folded, r, owner[(first + r) * width : (first + r + 1) * width])
 
