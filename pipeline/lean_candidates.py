@@ -6,7 +6,7 @@ Nearly every command starts a line. Those that do not stand behind one of ten mi
 - Nothing is missed; what is found may still be something else and must be matched.
 - Time is linear in the text, whatever it holds.
 
-Usage: `find = Finder([" ", ";"], [b"theorem"])`, `find(code)` gives offsets of the byte before.
+Usage: `Finder(b" ;", [(b"e", b"n", b"d")])(code)` gives the offsets of the bytes before.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Finder:
 
     def __call__(self, text: bytes) -> list[int]:
         """Offsets of the bytes before possible words, in order."""
-        found = [self._half(text, start) for start in (0, 1)]
-        return np.sort(np.concatenate(found)).tolist()
+        halves = [self._half(text, start) for start in (0, 1)]
+        found: list[int] = np.sort(np.concatenate(halves)).tolist()
+        return found
 
     def _half(self, text: bytes, start: int) -> NDArray:
         """Those at even or at odd offsets: two bytes at a time make one index."""
@@ -51,4 +52,5 @@ class Finder:
         marks = self._first.take(pairs[:-2])
         at = np.flatnonzero(marks)
         marks = marks[at] & self._second.take(pairs[at + 1]) & self._third.take(pairs[at + 2])
-        return 2 * at[marks != 0] + start
+        found: NDArray = 2 * at[marks != 0] + start
+        return found
