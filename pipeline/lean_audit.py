@@ -100,9 +100,13 @@ def _near_files(
     best: dict[int, tuple[float, str]] = {}
     for arrays in train:
         names = unpack_texts(arrays, "path")
-        for other, file, shared in _shared(arrays, hashes, owners):
-            share = shared / int(sizes[file])
-            if sizes[file] >= _FEWEST and share >= near and share > best.get(file, (0.0, ""))[0]:
+        others, files, shared = _shared(arrays, hashes, owners)
+        shares = shared / sizes[files]
+        nearly = np.flatnonzero((sizes[files] >= _FEWEST) & (shares >= near))
+        for other, file, share in zip(
+            others[nearly].tolist(), files[nearly].tolist(), shares[nearly].tolist(), strict=True
+        ):
+            if share > best.get(file, (0.0, ""))[0]:
                 best[file] = (share, names[other])
     pairs = [(paths[i], name, share) for i, (share, name) in sorted(best.items())]
     flags, position = [], 0
@@ -113,23 +117,13 @@ def _near_files(
     return pairs, flags
 
 
-def _shared(arrays: Arrays, hashes: NDArray, owners: NDArray) -> list[tuple[int, int, int]]:
-    """(training file, validation file, number of shingles in both) for files that share any."""
-    mine = np.repeat(
-        np.arange(len(arrays["shingle_offsets"]) - 1), np.diff(arrays["shingle_offsets"])
-    )
+def _shared(arrays: Arrays, hashes: NDArray, owners: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Training file, validation file and number of shingles in both, where there is any."""
+    sizes = np.diff(arrays["shingle_offsets"])
     low = np.searchsorted(hashes, arrays["shingle"], "left")
-    high = np.searchsorted(hashes, arrays["shingle"], "right")
-    counts = high - low
-    rows = np.repeat(mine, counts)
-    at = (
-        np.repeat(low, counts)
-        + np.arange(counts.sum())
-        - np.repeat(np.cumsum(counts) - counts, counts)
-    )
-    pairs, shared = np.unique(rows * max(1, len(owners)) + owners[at], return_counts=True)
+    counts = np.searchsorted(hashes, arrays["shingle"], "right") - low
+    files = np.repeat(np.repeat(np.arange(len(sizes)), sizes), counts)
+    at = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
     width = max(1, len(owners))
-    return [
-        (int(pair // width), int(pair % width), int(count))
-        for pair, count in zip(pairs, shared, strict=True)
-    ]
+    pairs, shared = np.unique(files * width + owners[at], return_counts=True)
+    return pairs // width, pairs % width, shared

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 
 from tangobench.pipeline import shards
 from tangobench.pipeline.build import Output, Stage
@@ -24,45 +25,51 @@ from tangobench.pipeline.tokens import EOT, gpt2
 NDArray = np.ndarray[Any, Any]
 
 BATCH_ROWS: Final = 256
+_END: Final = np.array([EOT], np.uint16).data
+_PARTS: Final = 4  # of a proof row: the file's tokens, the piece up to the proof, the proof, EOT
 
 
 def source_shard(args: dict[str, Any], store: Store) -> Output:
     """Source rows of some batches, without the files listed as left out."""
-    context = args["context"]
-    tokens, lengths, paths, starts, sizes = [], [], [], [], []
-    token_bytes = gpt2().token_bytes
+    tokens: list[memoryview] = []
+    paths: list[str] = []
+    columns: dict[str, list[NDArray]] = {"tokens": [], "start": [], "length": []}
     for address, left_out in zip(args["batches"], args["left_out"], strict=True):
         arrays = unpack(store.read(address))
-        values, offsets = arrays["tokens"], arrays["tokens_offsets"].tolist()
-        ends = offsets_of(token_bytes[values])
-        for i, name in enumerate(unpack_texts(arrays, "path")):
-            if i in left_out:
-                continue
-            low, high = offsets[i], offsets[i + 1]
-            tokens.append(values[low:high])
-            cuts = np.array([*range(low, high, context), high])
-            lengths.append(np.diff(cuts))
-            starts.append(ends[cuts[:-1]] - ends[low])
-            sizes.append(np.diff(ends[cuts]))
-            paths += [name] * (len(cuts) - 1)
-    columns = {
-        "tokens": shards.lists(_joined(tokens, np.uint16), offsets_of(_joined(lengths, np.int64))),
-        "path": shards.strings(paths),
-        "start": shards.scalars(_joined(starts, np.uint32)),
-        "length": shards.scalars(_joined(sizes, np.uint32)),
-    }
-    data, info = shards.encode(columns, batch_rows=BATCH_ROWS)
-    return Output(data, {"shard": info})
+        files, lows, highs, starts, sizes = _pieces(arrays, args["context"])
+        kept = np.flatnonzero(~np.isin(files, left_out))
+        view = arrays["tokens"].data
+        bounds = zip(lows[kept].tolist(), highs[kept].tolist(), strict=True)
+        tokens += [view[low:high] for low, high in bounds]
+        columns["tokens"].append((highs - lows)[kept])
+        columns["start"].append(starts[kept])
+        columns["length"].append(sizes[kept])
+        names = unpack_texts(arrays, "path")
+        paths += [names[i] for i in files[kept].tolist()]
+    data, info = shards.encode(
+        {
+            "tokens": _lists(tokens, 1, _joined(columns["tokens"], np.int64)),
+            "path": shards.strings(paths),
+            "start": shards.scalars(_joined(columns["start"], np.uint32)),
+            "length": shards.scalars(_joined(columns["length"], np.uint32)),
+        },
+        batch_rows=BATCH_ROWS,
+    )
+    return Output(data, {"shard": info}, info["sha256"])
 
 
 def proof_shard(args: dict[str, Any], store: Store) -> Output:
     """Proof rows of some batches, without the declarations listed as dropped."""
-    rows, lengths, targets, paths, names, kinds = [], [], [], [], [], []
+    tokens: list[memoryview] = []
+    lengths, targets = [], []
+    paths: list[str] = []
+    names: list[str] = []
+    kinds: list[str] = []
     for address, dropped in zip(args["batches"], args["dropped"], strict=True):
         arrays = unpack(store.read(address))
         chosen = kept_declarations(arrays, args["proof_tokens"], dropped)
-        values, sizes, starts = _assemble(arrays, chosen, args["prompt_tokens"])
-        rows.append(values)
+        parts, sizes, starts = _assemble(arrays, chosen, args["prompt_tokens"])
+        tokens += parts
         lengths.append(sizes)
         targets.append(starts)
         path, name = unpack_texts(arrays, "path"), unpack_texts(arrays, "name")
@@ -70,14 +77,14 @@ def proof_shard(args: dict[str, Any], store: Store) -> Output:
         names += [name[i] for i in chosen.tolist()]
         kinds += [KINDS[i] for i in arrays["kind"][chosen].tolist()]
     columns = {
-        "tokens": shards.lists(_joined(rows, np.uint16), offsets_of(_joined(lengths, np.int64))),
+        "tokens": _lists(tokens, _PARTS, _joined(lengths, np.int64)),
         "target_start": shards.scalars(_joined(targets, np.uint16)),
         "path": shards.strings(paths),
         "declaration": shards.strings(names),
         "kind": shards.strings(kinds),
     }
     data, info = shards.encode(columns, batch_rows=BATCH_ROWS)
-    return Output(data, {"shard": info})
+    return Output(data, {"shard": info}, info["sha256"])
 
 
 SOURCE: Final = Stage("lean-source", 1, source_shard)
@@ -96,10 +103,27 @@ def kept_declarations(arrays: dict[str, NDArray], proof_tokens: int, dropped: li
     return np.flatnonzero(keep)
 
 
+def _pieces(
+    arrays: dict[str, NDArray], context: int
+) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
+    """File, first token, token after the last, first byte in the file and bytes of each piece."""
+    offsets = arrays["tokens_offsets"]
+    counts = -(-np.diff(offsets) // context)
+    first = offsets_of(counts)
+    files = np.repeat(np.arange(len(counts)), counts)
+    lows = offsets[files] + context * (np.arange(len(files)) - first[files])
+    highs = np.minimum(lows + context, offsets[files + 1])
+    if not len(files):
+        return files, lows, highs, files, files
+    sizes = np.add.reduceat(gpt2().token_bytes.take(arrays["tokens"]), lows, dtype=np.int64)
+    ends = offsets_of(sizes)
+    return files, lows, highs, ends[:-1] - ends[first[files]], sizes
+
+
 def _assemble(
     arrays: dict[str, NDArray], chosen: NDArray, prompt_tokens: int
-) -> tuple[NDArray, NDArray, NDArray]:
-    """Tokens of all rows end to end, row lengths, and where each proof starts in its row."""
+) -> tuple[list[memoryview], NDArray, NDArray]:
+    """Four parts of every row, row lengths, and where each proof starts in its row."""
     piece, piece_low, piece_high = _spans(arrays, "piece", chosen)
     proof, proof_low, proof_high = _spans(arrays, "proof", chosen)
     file_low = arrays["tokens_offsets"][arrays["file"][chosen]]
@@ -109,16 +133,25 @@ def _assemble(
     context_low = np.maximum(file_low, seam - room)
     starts = (seam - context_low) + (piece_high - piece_low)
     lengths = starts + (proof_high - proof_low) + 1
-    values = np.full(int(lengths.sum()), EOT, np.uint16)
-    position = 0
     spans = (context_low, seam, piece_low, piece_high, proof_low, proof_high)
-    sources = (arrays["tokens"], piece, proof)
-    for bounds in zip(*(span.tolist() for span in spans), strict=True):
-        for source, low, high in zip(sources, bounds[::2], bounds[1::2], strict=True):
-            values[position : position + high - low] = source[low:high]
-            position += high - low
-        position += 1  # the EOT that is already there
-    return values, lengths, starts
+    tokens, pieces, proofs = arrays["tokens"].data, piece.data, proof.data
+    parts: list[memoryview] = []
+    for a, b, c, d, e, f in zip(*(span.tolist() for span in spans), strict=True):
+        parts += (tokens[a:b], pieces[c:d], proofs[e:f], _END)
+    return parts, lengths, starts
+
+
+def _lists(parts: list[memoryview], each: int, lengths: NDArray) -> shards.Column:
+    """Rows of `each` parts, put together only when their record batch is written."""
+    kind = pa.list_(pa.uint16())
+    offsets = offsets_of(lengths)
+
+    def part(start: int, stop: int) -> pa.Array:
+        flat = np.frombuffer(b"".join(parts[each * start : each * stop]), np.uint16)
+        bounds = (offsets[start : stop + 1] - offsets[start]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(bounds), pa.array(flat), type=kind)
+
+    return shards.Column(len(lengths), kind, part, 2 * int(offsets[-1]) + 4 * len(offsets))
 
 
 def _spans(

@@ -8,6 +8,7 @@ Usage: `record = job.run(TABLE, [unit])[0]`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -53,24 +54,27 @@ def _part(
     outcome[chosen] = 0
     row = np.full(len(lengths), -1, np.int64)
     row[chosen] = first + np.arange(len(chosen))
-    paths = unpack_texts(arrays, "path")
     repeated = {
         key: pa.array(np.isin(np.arange(len(lengths)), batch[key]))
         for key in ("proof_in_training", "statement_in_training")
     }
     return pa.table(
         {
-            "path": pa.array([paths[i] for i in arrays["file"].tolist()], pa.string()),
+            "path": _named(unpack_texts(arrays, "path"), arrays["file"]),
             "declaration": pa.array(unpack_texts(arrays, "name"), pa.string()),
-            "kind": pa.array([KINDS[i] for i in arrays["kind"].tolist()], pa.string()),
-            "style": pa.array([STYLES[i] for i in arrays["style"].tolist()], pa.string()),
+            "kind": _named(KINDS, arrays["kind"]),
+            "style": _named(STYLES, arrays["style"]),
             "line": pa.array(arrays["line"]),
             "proof_start": pa.array(arrays["proof_start"]),
             "proof_end": pa.array(arrays["proof_end"]),
             "proof_tokens": pa.array(lengths),
-            "split": pa.array([batch["split"]] * len(lengths), pa.string()),
-            "outcome": pa.array([OUTCOMES[i] for i in outcome.tolist()], pa.string()),
+            "split": pa.repeat(batch["split"], len(lengths)),
+            "outcome": _named(OUTCOMES, outcome),
             "row": pa.array(row),
             **repeated,
         }
     )
+
+
+def _named(names: Sequence[str], numbers: np.ndarray[Any, Any]) -> pa.Array:
+    return pa.array(names, pa.string()).take(pa.array(numbers))

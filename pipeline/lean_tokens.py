@@ -38,6 +38,7 @@ _SAMPLED: Final = np.uint64(59)  # one shingle in 32 is compared: 100 lines stil
 # character, a letter after punctuation (but for the prime, as in `'s`).
 _SEAM: Final = re.compile(rb".*(?:[!-~](?=\s)|[)\]};:=](?=[A-Za-z]))", re.DOTALL)
 _LONGEST_PIECE: Final = 1 << 16
+_BLOCK: Final = 1 << 14
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -161,16 +162,28 @@ def _encoded(name: str, texts: Sequence[bytes]) -> dict[str, NDArray]:
 
 def _shingles(tokens: NDArray, offsets: NDArray) -> dict[str, NDArray]:
     """Sampled hashes of every SHINGLE tokens in a row, per file, sorted and distinct."""
-    state = (tokens.astype(np.uint64) + np.uint64(1)) * _MULTIPLIER
+    parts = [_sampled(tokens, start) for start in range(0, len(tokens), _BLOCK)]
+    at = np.concatenate([*(part[0] for part in parts), np.zeros(0, np.int64)])
+    hashes = np.concatenate([*(part[1] for part in parts), np.zeros(0, np.uint64)])
+    files = np.searchsorted(offsets, at, "right") - 1
+    inside = at + SHINGLE <= offsets[files + 1]
+    files, hashes = files[inside], hashes[inside]
+    order = np.lexsort((hashes, files))
+    files, hashes = files[order], hashes[order]
+    first = np.ones(len(files), np.bool_)
+    first[1:] = (files[1:] != files[:-1]) | (hashes[1:] != hashes[:-1])
+    counts = np.bincount(files[first], minlength=len(offsets) - 1)
+    return {"shingle": hashes[first], "shingle_offsets": offsets_of(counts)}
+
+
+def _sampled(tokens: NDArray, start: int) -> tuple[NDArray, NDArray]:
+    """Places and hashes of the sampled shingles that begin in a block, small enough for a cache."""
+    state = tokens[start : start + _BLOCK + SHINGLE - 1].astype(np.uint64)
+    state = (state + np.uint64(1)) * _MULTIPLIER
     width = 1
     while width < SHINGLE:  # a window's hash from those of its halves
         left, right = state[:-width], state[width:]
         state = (left ^ left >> np.uint64(29)) * _MULTIPLIER + right
         width *= 2
     picked = np.flatnonzero(state >> _SAMPLED == 0)
-    parts = []
-    for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        low, high = np.searchsorted(picked, [start, max(start, stop - SHINGLE + 1)])
-        parts.append(np.unique(state[picked[low:high]]))
-    flat = np.concatenate(parts) if parts else np.zeros(0, np.uint64)
-    return {"shingle": flat, "shingle_offsets": offsets_of([len(part) for part in parts])}
+    return picked + start, state[picked]
