@@ -88,7 +88,7 @@ def build(name: str, profile: str = "sample", *, workers: int = 1, **options: An
     """Build a dataset in worker processes on this machine."""
     if workers < 1:
         raise UsageError(f"--workers is {workers}", kind="workers", fix="use 1 or more")
-    runner = make_runner(workers)
+    runner = make_runner(workers, name)
     reporter = options.pop("reporter", None)
     try:
         return run(Request(name=name, profile=profile, **options), runner, reporter)

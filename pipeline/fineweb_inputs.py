@@ -30,6 +30,7 @@ from tangobench.pipeline.hub import (
     list_files,
     list_hub,
 )
+from tangobench.pipeline.pool import SerialRunner
 from tangobench.pipeline.store import Store
 
 Stamp = tuple[int, int, int] | None
@@ -67,7 +68,9 @@ def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
     look = functools.partial(
         inspect, last_train=spec.last_train, validation=tuple(spec.validation_orders)
     )
-    infos = list(job.runner.map(look, listing.files, labels))
+    # One file is looked at here, while workers still start.
+    runner = job.runner if len(labels) > 1 else SerialRunner()
+    infos = list(runner.map(look, listing.files, labels))
     job.run(CHECK, [_check_unit(file) for file in listing.files if file.sha256])
     unique = {info.sha256: info for info in infos}
     files = [unique[sha256] for sha256 in sorted(unique)]

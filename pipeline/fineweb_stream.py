@@ -84,12 +84,13 @@ def make_streams(
     """Encode what is needed and write the shards of both splits."""
     rules = {"width": context, "seed": seed}
     waves = _encode(job, units, reading, decisions, rules, rows[0])
-    train, counts = _train(job, waves, context, rows[0], shard_rows)
-    validation, windows = _validation(job, waves[0].records, rules, rows[1], shard_rows)
+    train, counts = _train(waves, context, rows[0], shard_rows)
+    validation, windows = _validation(waves[0].records, rules, rows[1], shard_rows)
     records = [record for wave in waves for record in wave.records]
+    shards = job.run(fineweb_tokens.SHARDS, [*train, *validation])
     return Streams(
-        train=train,
-        validation=validation,
+        train=shards[: len(train)],
+        validation=shards[len(train) :],
         train_rows=counts["train"] // context,
         validation_rows=windows,
         tokens={**counts, "validation": windows * context},
@@ -131,8 +132,8 @@ def _encode(
 
 
 def _train(
-    job: Job, waves: Sequence[_Wave], width: int, rows: int, shard_rows: int
-) -> tuple[list[Record], dict[str, int]]:
+    waves: Sequence[_Wave], width: int, rows: int, shard_rows: int
+) -> tuple[list[Unit], dict[str, int]]:
     totals = [total for wave in waves for total in wave.totals()]
     places = [(wave, bucket) for wave in waves for bucket in range(wave.buckets)]
     count = min(rows, sum(totals) // width)
@@ -148,12 +149,12 @@ def _train(
     counts = {"train": count * width, "train_tail": 0, "train_beyond": 0}
     rest = sum(totals) - count * width
     counts["train_tail" if count < rows else "train_beyond"] = rest
-    return job.run(fineweb_tokens.TRAIN, units), counts
+    return units, counts
 
 
 def _validation(
-    job: Job, records: Sequence[Record], rules: dict[str, Any], rows: int, shard_rows: int
-) -> tuple[list[Record], int]:
+    records: Sequence[Record], rules: dict[str, Any], rows: int, shard_rows: int
+) -> tuple[list[Unit], int]:
     width = rules["width"]
     found = [place for record in records for place in _long_documents(record)]
     chosen = pack.choose_windows(
@@ -171,10 +172,11 @@ def _validation(
         Unit(
             f"validation rows {first}-",
             {"windows": windows[first : first + shard_rows], "width": width},
+            weight=min(len(windows) - first, shard_rows),
         )
         for first in range(0, max(1, len(windows)), shard_rows)
     ]
-    return job.run(fineweb_tokens.VALIDATION, units), len(windows)
+    return units, len(windows)
 
 
 def _long_documents(record: Record) -> list[tuple[str, int, int, str, int]]:

@@ -7,7 +7,7 @@
   are the same for any waves and buckets.
 - A sample of the texts, chosen by content, is encoded again with tiktoken in every unit.
 
-Usage: `job.run(TOKENS, units)`, then `job.run(TRAIN, …)` as `fineweb` does.
+Usage: `job.run(TOKENS, units)`, then `job.run(SHARDS, …)` as `fineweb` does.
 """
 
 from __future__ import annotations
@@ -132,7 +132,12 @@ def pick(column: pa.ChunkedArray, rows: Array) -> pa.Array:
     return array if len(rows) == len(array) else array.take(pa.array(rows))
 
 
-def make_train_shard(args: dict[str, Any], store: Store) -> Output:
+def make_shard(args: dict[str, Any], store: Store) -> Output:
+    """A shard of either split; both are one stage, so that neither waits for the other."""
+    return _train_shard(args, store) if "pieces" in args else _validation_shard(args, store)
+
+
+def _train_shard(args: dict[str, Any], store: Store) -> Output:
     """Rows of a stretch of the training stream."""
     width = args["width"]
     parts = [
@@ -160,7 +165,7 @@ def _read_bucket(sources: Sequence[Sequence[Any]], store: Store) -> pack.Bucket:
     return pack.Bucket(index, tokens)
 
 
-def make_validation_shard(args: dict[str, Any], store: Store) -> Output:
+def _validation_shard(args: dict[str, Any], store: Store) -> Output:
     """One row per window; a window lies inside one document."""
     windows, width = args["windows"], args["width"]
     count = len(windows)
@@ -190,5 +195,4 @@ def _shard(tokens: shards.Column, spans: pack.Spans) -> Output:
 
 
 TOKENS: Final = Stage("fineweb-tokens", 1, encode_unit)
-TRAIN: Final = Stage("fineweb-train", 1, make_train_shard)
-VALIDATION: Final = Stage("fineweb-validation", 1, make_validation_shard)
+SHARDS: Final = Stage("fineweb-shards", 1, make_shard)

@@ -21,6 +21,7 @@ import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import forkserver
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
 
 from tangobench.errors import ResourceError
@@ -29,6 +30,12 @@ Item = TypeVar("Item")
 Value = TypeVar("Value")
 StartMethod = Literal["forkserver", "spawn", "fork"]
 
+# By name: the fork server starts before this process has loaded anything.
+PRELOAD: Final = {
+    "fineweb": ("tangobench.pipeline.fineweb", "tangobench.pipeline.preloaded_gpt2"),
+    "lean": ("tangobench.pipeline.lean", "tangobench.pipeline.preloaded_gpt2"),
+    "dm_math": ("tangobench.pipeline.dm_math",),
+}
 _IN_FLIGHT: Final = 4  # per worker: enough to hide a slow unit, few enough to bound memory
 _LOOK_SECONDS: Final = 0.2
 
@@ -64,10 +71,14 @@ class SerialRunner:
 class ProcessRunner:
     """Runs items in worker processes that are kept between calls."""
 
-    def __init__(self, workers: int, start_method: StartMethod = "forkserver") -> None:
+    def __init__(
+        self, workers: int, start_method: StartMethod = "forkserver", preload: Sequence[str] = ()
+    ) -> None:
         self._workers = workers
         self._start_method = start_method
         self._pool: ProcessPoolExecutor | None = None
+        if start_method == "forkserver":
+            _start_server(preload)  # it loads its modules while this process loads its own
 
     def __enter__(self) -> Self:
         return self
@@ -137,9 +148,16 @@ def start_pool(workers: int, start_method: StartMethod = "forkserver") -> Proces
     """Worker processes that ignore Ctrl-C and end with the process that started them."""
     context = multiprocessing.get_context(start_method)
     if start_method == "forkserver":
-        multiprocessing.set_forkserver_preload(["tangobench.pipeline.build"])
+        _start_server(())
     with _explain_no_workers():
         return _Pool(workers, mp_context=context, initializer=_prepare_worker)
+
+
+def _start_server(preload: Sequence[str]) -> None:
+    """Start the process that workers are forked from, unless it runs; they inherit its modules."""
+    multiprocessing.set_forkserver_preload(["tangobench.pipeline.build", *preload])
+    with _explain_no_workers():
+        forkserver.ensure_running()
 
 
 @contextlib.contextmanager
@@ -164,9 +182,14 @@ def stop_pool(pool: ProcessPoolExecutor) -> None:
     pool.shutdown(wait=True, cancel_futures=True)
 
 
-def make_runner(workers: int) -> Runner:
-    """The runner for a worker count; one worker needs no process of its own."""
-    return SerialRunner() if workers == 1 else ProcessRunner(workers)
+def make_runner(workers: int, dataset: str = "") -> Runner:
+    """The runner for a worker count; one worker needs no process of its own.
+
+    Workers that are started for a dataset have its modules and the encoder loaded.
+    """
+    if workers == 1:
+        return SerialRunner()
+    return ProcessRunner(workers, preload=PRELOAD.get(dataset, ()))
 
 
 def _prepare_worker() -> None:

@@ -104,22 +104,14 @@ def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
 
 
 def _build(args: argparse.Namespace) -> int:
-    from tangobench.pipeline import api
-    from tangobench.pipeline.manifest import require_root
     from tangobench.pipeline.progress import Reporter
 
-    request = _request(args)
-    expected = args.against and _expected(args.against, args.dataset, args.profile)
     reporter = Reporter(quiet=args.quiet or args.json)
-    if args.profile != "sample":
-        _announce(request, args.workers, reporter)
-    runner = _runner(args)
+    runner = _runner(args)  # first: worker processes load while this one does
     try:
-        built = api.run(request, runner, reporter)
+        built = _run_build(args, runner, reporter)
     finally:
         runner.close()
-    if expected:
-        require_root(built.lock, expected, str(built.folder))
     if args.json:
         emit_json({"folder": str(built.folder), "root": built.lock.root, **_summary(built.lock)})
         return 0
@@ -128,6 +120,20 @@ def _build(args: argparse.Namespace) -> int:
     reporter.say(f"{built.folder}")
     print(built.lock.root)
     return 0
+
+
+def _run_build(args: argparse.Namespace, runner: Any, reporter: Any) -> Any:
+    from tangobench.pipeline import api
+    from tangobench.pipeline.manifest import require_root
+
+    request = _request(args)
+    expected = args.against and _expected(args.against, args.dataset, args.profile)
+    if args.profile != "sample":
+        _announce(request, args.workers, reporter)
+    built = api.run(request, runner, reporter)
+    if expected:
+        require_root(built.lock, expected, str(built.folder))
+    return built
 
 
 def _announce(request: Any, workers: int, reporter: Any) -> None:
@@ -153,7 +159,7 @@ def _runner(args: argparse.Namespace) -> Any:
     from tangobench.pipeline.pool import make_runner
 
     if args.runner == "processes" and args.address is None:
-        return make_runner(args.workers)
+        return make_runner(args.workers, args.dataset)
     from tangobench.flows._runner import make_flow_runner
 
     return make_flow_runner(args.runner, workers=args.workers, address=args.address)
