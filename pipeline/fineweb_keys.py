@@ -30,22 +30,28 @@ STATUS_NAMES: Final = ("fine", "dump-ignored", "text-null", "text-empty", "text-
 _SAMPLE_BATCH: Final = 512
 
 
-def read_unit(args: dict[str, Any], *, texts: bool = True) -> Iterator[pa.Table]:
+def read_unit(args: dict[str, Any]) -> Iterator[pa.Table]:
     """The rows of a unit, from Parquet or from the embedded sample."""
+    return _read(args, ["id", "dump", "date", *(("url", "text") if args.get("texts") else ())])
+
+
+def read_texts(args: dict[str, Any]) -> Iterator[pa.Array]:
+    """The texts of a unit's rows, in the same order."""
+    for table in _read(args, ["text"]):
+        yield fineweb_read.whole(table["text"])
+
+
+def _read(args: dict[str, Any], columns: list[str]) -> Iterator[pa.Table]:
     if "sample" in args:
         start, stop = args["sample"]
         for first in range(start, stop, _SAMPLE_BATCH):
             table = fineweb_sample.sample_table(first, min(stop, first + _SAMPLE_BATCH))
             yield table.select(["id", "dump", "url", "text", "date"]).combine_chunks()
         return
-    first, stop = args["groups"]
-    yield from fineweb_read.read(
-        args["name"],
-        args["url"],
-        range(first, stop),
-        texts=texts and args["texts"],
-        has_date=args["has_date"],
-    )
+    if not args["has_date"]:
+        columns = [name for name in columns if name != "date"]
+    groups = range(*args["groups"])
+    yield from fineweb_read.read(args["name"], args["url"], groups, columns)
 
 
 def make_keys(args: dict[str, Any], store: Store) -> Output:

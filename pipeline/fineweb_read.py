@@ -7,7 +7,7 @@
 - Whatever is wrong with a file is an `InputError` that names the file, the row group or row, what
   was expected and what was found. Nothing is repaired silently.
 
-Usage: `info = inspect(file)`, then `read(info.name, info.url, [0, 1], texts=True, …)`.
+Usage: `info = inspect(file)`, then `read(info.name, info.url, [0, 1], ["text"])`.
 """
 
 from __future__ import annotations
@@ -198,11 +198,8 @@ def _outside(
     return found
 
 
-def read(
-    name: str, url: str, groups: Sequence[int], *, texts: bool, has_date: bool
-) -> Iterator[pa.Table]:
-    """Rows of some row groups, every column a string, null where a text was not asked for."""
-    columns = ["id", "dump", *(("url", "text") if texts else ()), *(("date",) if has_date else ())]
+def read(name: str, url: str, groups: Sequence[int], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Rows of some row groups, every column a string, null where it was not asked for."""
     with _opened(SourceFile(name, url)) as handle:
         try:
             # Ranges are fetched together from afar; here that would only hold them all in memory.
@@ -211,7 +208,7 @@ def read(
             runs = [list(groups)] if "://" in url else [[group] for group in groups]
             for run in runs:
                 for batch in file.iter_batches(  # one core per worker: units are the parallelism
-                    _BATCH, row_groups=run, columns=columns, use_threads=False
+                    _BATCH, row_groups=run, columns=list(columns), use_threads=False
                 ):
                     yield _uniform(batch)
         except MemoryError:

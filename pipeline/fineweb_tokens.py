@@ -5,7 +5,8 @@
 - A wave is a range of the hash order. The first is sized to hold the rows that are asked for, and
   more follow only if it does not, so ten times the input does not cost ten times the work; rows
   are the same for any waves and buckets.
-- A sample of the texts, chosen by content, is encoded again with tiktoken in every unit.
+- A sample of the texts, chosen by content, is encoded again with tiktoken in every unit, up to a
+  fixed number of bytes.
 
 Usage: `job.run(TOKENS, units)`, then `job.run(SHARDS, …)` as `fineweb` does.
 """
@@ -24,13 +25,13 @@ from tangobench.pipeline import pack, shards
 from tangobench.pipeline.build import Output, Stage
 from tangobench.pipeline.fineweb_decisions import TRAIN as TRAIN_PARTITION
 from tangobench.pipeline.fineweb_decisions import doc_indices, unit_documents
-from tangobench.pipeline.fineweb_keys import read_unit
-from tangobench.pipeline.fineweb_read import whole
+from tangobench.pipeline.fineweb_keys import read_texts
 from tangobench.pipeline.store import Store
 from tangobench.pipeline.tokens import SAMPLE_SHARE, gpt2
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BATCH_ROWS: Final = 64  # one mebibyte of tokens at 8,192 per row
+SAMPLE_BYTES: Final = 1 << 16  # of a unit's 32 MiB: tiktoken takes 25 times as long per byte
 
 
 def encode_unit(args: dict[str, Any], store: Store) -> Output:
@@ -110,15 +111,13 @@ def _wanted(documents: pl.DataFrame, args: dict[str, Any]) -> pl.DataFrame:
 def _encode(args: dict[str, Any], wanted: pl.DataFrame) -> tuple[list[Array], int]:
     """Ids of the wanted rows of a unit; re-encodes a sample with tiktoken on the way."""
     rows = wanted["row"].to_numpy()
-    share = (wanted["content_low"].to_numpy() % np.uint64(SAMPLE_SHARE)) == 0
-    if len(share) and not share.any():
-        share[0] = True
+    share = _sample(wanted["content_low"].to_numpy(), wanted["size"].to_numpy())
     found: list[Array] = []
     encoder, first = gpt2(), 0
-    for batch in read_unit(args) if len(rows) else ():
-        low, high = np.searchsorted(rows, [first, first + batch.num_rows])
-        texts = pick(batch["text"], rows[low:high] - first)
-        first += batch.num_rows
+    for batch in read_texts(args) if len(rows) else ():
+        low, high = np.searchsorted(rows, [first, first + len(batch)])
+        texts = pick(batch, rows[low:high] - first)
+        first += len(batch)
         values, bounds = encoder.encode_arrow(texts)
         found += [values[a:b] for a, b in pairwise(bounds.tolist())]
         for at in np.flatnonzero(share[low:high]).tolist():
@@ -126,9 +125,20 @@ def _encode(args: dict[str, Any], wanted: pl.DataFrame) -> tuple[list[Array], in
     return found, int(share.sum())
 
 
-def pick(column: pa.ChunkedArray, rows: Array) -> pa.Array:
-    """Some rows of a column in order; all of them are not copied."""
-    array = whole(column)
+def _sample(keys: Array, sizes: Array) -> Array:
+    """Which documents are encoded again: one in `SAMPLE_SHARE` by content, up to `SAMPLE_BYTES`.
+
+    Where none is chosen, or the first is longer than that, the shortest document is.
+    """
+    chosen = keys % np.uint64(SAMPLE_SHARE) == 0
+    chosen &= np.cumsum(np.where(chosen, sizes, 0)) <= SAMPLE_BYTES
+    if len(chosen) and not chosen.any():
+        chosen[np.argmin(sizes)] = True
+    return chosen
+
+
+def pick(array: pa.Array, rows: Array) -> pa.Array:
+    """Some values of an array in order; all of them are not copied."""
     return array if len(rows) == len(array) else array.take(pa.array(rows))
 
 

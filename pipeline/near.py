@@ -25,7 +25,7 @@ from tangobench.errors import UsageError
 from tangobench.pipeline.build import Job, Output, Record, Stage, Unit
 from tangobench.pipeline.fineweb_decisions import VALIDATION, unit_documents
 from tangobench.pipeline.fineweb_dedup import DecidedUnit
-from tangobench.pipeline.fineweb_keys import read_unit
+from tangobench.pipeline.fineweb_keys import read_texts
 from tangobench.pipeline.fineweb_tokens import pick
 from tangobench.pipeline.store import Store
 
@@ -146,10 +146,10 @@ def sign_unit(args: dict[str, Any], store: Store) -> Output:
     signed = np.empty(len(rows), _ROW)
     signed["document"] = rows + args["decided"].unit.base
     first = 0
-    for batch in read_unit(args) if len(rows) else ():
-        low, high = np.searchsorted(rows, [first, first + batch.num_rows])
-        texts = pick(batch["text"], rows[low:high] - first)
-        first += batch.num_rows
+    for batch in read_texts(args) if len(rows) else ():
+        low, high = np.searchsorted(rows, [first, first + len(batch)])
+        texts = pick(batch, rows[low:high] - first)
+        first += len(batch)
         signed["bands"][low:high] = band_keys(signatures(texts, args["engine"]))
     validation = kept["partition"].to_numpy() == VALIDATION
     data = b"".join((signed[validation].tobytes(), signed[~validation].tobytes()))
