@@ -19,19 +19,29 @@ import numpy as np
 
 from tangobench.errors import InputError
 from tangobench.pipeline import lean_audit, lean_summary
-from tangobench.pipeline.build import Job, Record, Result, ShardFile, SideFile, Stage, Unit
+from tangobench.pipeline.build import (
+    Job,
+    Output,
+    Record,
+    Result,
+    ShardFile,
+    SideFile,
+    Stage,
+    Unit,
+)
 from tangobench.pipeline.lean_arrays import unpack
 from tangobench.pipeline.lean_fetch import open_repository, without_password
 from tangobench.pipeline.lean_git import File, list_files
-from tangobench.pipeline.lean_rows import PROOF, SOURCE
+from tangobench.pipeline.lean_rows import proof_shard, source_shard
 from tangobench.pipeline.lean_sample import sample_repository
 from tangobench.pipeline.lean_spec import SPLITS, Spec, Split, split_of
-from tangobench.pipeline.lean_table import TABLE
+from tangobench.pipeline.lean_table import write_table
 from tangobench.pipeline.lean_tokens import TOKENS
 from tangobench.pipeline.manifest import Lock
 from tangobench.pipeline.reading import broken
 from tangobench.pipeline.shards import shard_name
 from tangobench.pipeline.side_tables import SideTable
+from tangobench.pipeline.store import Store
 from tangobench.pipeline.tokens import Gpt2, gpt2
 
 __all__ = ["Spec", "build", "plan", "record", "why"]
@@ -41,6 +51,15 @@ NDArray = np.ndarray[Any, Any]
 TABLE_FILE: Final = "declarations.parquet"
 _BATCHES: Final = {"source": 8, "proof": 2}  # batches per shard: about 14 and 20 MB of rows
 _MATHLIB_BYTES: Final = 60_094_008
+_WRITERS: Final = {"source": source_shard, "proof": proof_shard, "table": write_table}
+
+
+def write_one(args: dict[str, Any], store: Store) -> Output:
+    """A shard or the table, whatever the unit asks for."""
+    return _WRITERS[args["what"]](args, store)
+
+
+WRITE: Final = Stage("lean-write", 1, write_one)
 
 
 def build(spec: Spec, source: str | None, job: Job) -> Result:
@@ -60,11 +79,8 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         "train": [np.zeros(0, np.bool_) for _ in arrays["train"]],
         "validation": found.near if "files" in spec.drop else [np.zeros(0) for _ in found.near],
     }
-    proof_rules = {"prompt_tokens": spec.prompt_tokens, "proof_tokens": spec.proof_tokens}
-    shards = [
-        *_shards(SOURCE, {"context": spec.context}, batches, {"left_out": left_out}, job),
-        *_shards(PROOF, proof_rules, batches, {"dropped": dropped}, job),
-    ]
+    masks = {"dropped": dropped, "left_out": left_out}
+    table, shards = _write(spec, batches, found, masks, job)
     unreadable = [entry for s in SPLITS for r in batches[s] for entry in r.result["rejected"]]
     rejected = Counter(listing.rejected) + Counter(reason for _, reason in unreadable)
     return Result(
@@ -79,7 +95,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
             "rejected_files": sorted(unreadable),
         },
         shards=shards,
-        side_files=[_table(spec, batches, dropped, found, job)],
+        side_files=[table],
         card=lean_summary.card(spec),
     )
 
@@ -146,40 +162,59 @@ def _encode(
     }
 
 
-def _shards(
-    stage: Stage,
-    rules: dict[str, Any],
+def _write(
+    spec: Spec,
     batches: dict[Split, list[Record]],
+    found: lean_audit.Audit,
     masks: dict[str, dict[Split, list[NDArray]]],
     job: Job,
-) -> list[ShardFile]:
-    """The shards of the config that the stage is named after, `lean-CONFIG`."""
-    config = stage.name.removeprefix("lean-")
-    units, names = [], []
+) -> tuple[SideFile, list[ShardFile]]:
+    """The table and all shards, in one stage: no worker waits for the last unit of a kind."""
+    proof_rules = {"prompt_tokens": spec.prompt_tokens, "proof_tokens": spec.proof_tokens}
+    units = {
+        **_shard_units("source", {"context": spec.context}, batches, "left_out", masks),
+        **_shard_units("proof", proof_rules, batches, "dropped", masks),
+    }
+    table = _table_unit(spec, batches, masks["dropped"], found)
+    written, *records = job.run(WRITE, [table, *units.values()])
+    rows, sha256 = written.result["rows"], written.result["rows_sha256"]
+    return SideFile(TABLE_FILE, "declarations", written.address, rows, sha256), [
+        ShardFile(*of, record) for of, record in zip(units, records, strict=True)
+    ]
+
+
+def _shard_units(
+    config: str,
+    rules: dict[str, Any],
+    batches: dict[Split, list[Record]],
+    mask: str,
+    masks: dict[str, dict[Split, list[NDArray]]],
+) -> dict[tuple[str, str, Split], Unit]:
+    """The units of a config's shards by path, config and split; the named mask goes with them."""
+    units = {}
     for split in SPLITS:
         step = _BATCHES[config]
         starts = range(0, len(batches[split]), step)
         for index, start in enumerate(starts):
             part = slice(start, start + step)
-            inputs = {**rules, "batches": [record.address for record in batches[split][part]]}
-            for key, mask in masks.items():
-                inputs[key] = [np.flatnonzero(one).tolist() for one in mask[split][part]]
-            names.append((split, shard_name(split, index, len(starts))))
+            inputs = {
+                "what": config,
+                **rules,
+                "batches": [record.address for record in batches[split][part]],
+                mask: [np.flatnonzero(one).tolist() for one in masks[mask][split][part]],
+            }
+            path = f"{config}/{shard_name(split, index, len(starts))}"
             weight = sum(record.result["tokens"] for record in batches[split][part])
-            units.append(Unit(f"{config}/{names[-1][1]}", inputs, weight=weight))
-    return [
-        ShardFile(f"{config}/{name}", config, split, record)
-        for (split, name), record in zip(names, job.run(stage, units), strict=True)
-    ]
+            units[path, config, split] = Unit(path, inputs, weight=weight)
+    return units
 
 
-def _table(
+def _table_unit(
     spec: Spec,
     batches: dict[Split, list[Record]],
     dropped: dict[Split, list[NDArray]],
     found: lean_audit.Audit,
-    job: Job,
-) -> SideFile:
+) -> Unit:
     listed = []
     for split in SPLITS:
         for i, batch in enumerate(batches[split]):
@@ -191,10 +226,8 @@ def _table(
             }
             marks = {key: np.flatnonzero(mask).tolist() for key, mask in flags.items()}
             listed.append({"address": batch.address, "split": split, **marks})
-    inputs = {"proof_tokens": spec.proof_tokens, "batches": listed}
-    (written,) = job.run(TABLE, [Unit(TABLE_FILE, inputs)])
-    rows, sha256 = written.result["rows"], written.result["rows_sha256"]
-    return SideFile(TABLE_FILE, "declarations", written.address, rows, sha256)
+    inputs = {"what": "table", "proof_tokens": spec.proof_tokens, "batches": listed}
+    return Unit(TABLE_FILE, inputs, weight=sum(r.result["tokens"] for r in batches["train"]) / 2)
 
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""Stage 2: shards of source rows and of proof rows.
+"""Shards of source rows and of proof rows.
 
 - Source rows are the file's tokens in consecutive pieces of at most `context`; none overlap, none
   cross a file, the short last piece is kept. `start` and `length` are bytes in the file.
 - A proof row is prompt, proof, EOT: the last `prompt_tokens` tokens of everything before the proof,
   the whole proof of at most `proof_tokens`. Longer proofs are left out and counted, never cut.
 
-Usage: `records = job.run(PROOF, units)`.
+Usage: `output = proof_shard({"batches": addresses, …}, store)`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tangobench.pipeline import shards
-from tangobench.pipeline.build import Output, Stage
+from tangobench.pipeline.build import Output
 from tangobench.pipeline.lean_arrays import offsets_of, unpack, unpack_texts
 from tangobench.pipeline.lean_tokens import KINDS
 from tangobench.pipeline.store import Store
@@ -85,10 +85,6 @@ def proof_shard(args: dict[str, Any], store: Store) -> Output:
     }
     data, info = shards.encode(columns, batch_rows=BATCH_ROWS)
     return Output(data, {"shard": info}, info["sha256"])
-
-
-SOURCE: Final = Stage("lean-source", 1, source_shard)
-PROOF: Final = Stage("lean-proof", 1, proof_shard)
 
 
 def proof_lengths(arrays: dict[str, NDArray]) -> NDArray:

@@ -3,7 +3,7 @@
 - One row per declaration that was found, kept or not, train before validation, in row order.
 - `row` is the index in the `proof` config of its split, or -1; `outcome` says why.
 
-Usage: `record = job.run(TABLE, [unit])[0]`.
+Usage: `output = write_table({"batches": […], "proof_tokens": 511}, store)`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tangobench.pipeline.build import Output, Stage
+from tangobench.pipeline.build import Output
 from tangobench.pipeline.hashing import rows_sha256
 from tangobench.pipeline.lean_arrays import unpack, unpack_texts
 from tangobench.pipeline.lean_rows import kept_declarations, proof_lengths
@@ -40,9 +40,6 @@ def write_table(args: dict[str, Any], store: Store) -> Output:
     return Output(
         sink.getvalue(), {"rows": table.num_rows, "rows_sha256": rows_sha256(table), **rows}
     )
-
-
-TABLE: Final = Stage("lean-table", 1, write_table)
 
 
 def _part(

@@ -29,6 +29,7 @@ from tangobench.pipeline.store import Store
 from tangobench.pipeline.tokens import gpt2
 
 NDArray = np.ndarray[Any, Any]
+Cut = tuple[str, bytes, str, list[Declaration]]  # path, bytes, text, proofs
 
 STYLES: Final = ("by", "term", "|", "where")
 KINDS: Final = ("theorem", "lemma", "instance", "example")
@@ -59,21 +60,7 @@ def prompt_seam(data: bytes, declaration: Declaration) -> int:
 
 def encode_files(args: dict[str, Any], store: Store) -> Output:
     """Read, cut and encode a batch of files."""
-    named = [File(path, blob, 0) for path, blob in args["files"]]
-    kept: list[tuple[str, bytes, str, list[Declaration]]] = []
-    seams: list[int] = []
-    rejected = []
-    for file, data in zip(named, read_files(Path(args["git_dir"]), named), strict=True):
-        try:
-            text, proofs = data.decode(), _proofs(data, args["kinds"])
-            seams += [prompt_seam(data, proof) for proof in proofs]
-            kept.append((file.path, data, text, proofs))
-        except UnicodeDecodeError:
-            rejected.append([file.path, "not-utf8"])
-        except Unterminated as error:
-            rejected.append([file.path, f"unterminated-{error.what.replace(' ', '-')}"])
-        except Unbroken:
-            rejected.append([file.path, "no-token-boundary"])
+    kept, seams, rejected = _cut(args)
     vocabulary = gpt2()
     texts = [text for _, _, text, _ in kept]
     tokens, offsets = vocabulary.encode_batch(texts)
@@ -102,6 +89,26 @@ def encode_files(args: dict[str, Any], store: Store) -> Output:
 
 
 TOKENS: Final = Stage("lean-tokens", 2, encode_files)  # 2: another extractor
+
+
+def _cut(args: dict[str, Any]) -> tuple[list[Cut], list[int], list[list[str]]]:
+    """The files with their proofs, the seam of each proof, and the files that cannot be used."""
+    named = [File(path, blob, 0) for path, blob in args["files"]]
+    kept: list[Cut] = []
+    seams: list[int] = []
+    rejected = []
+    for file, data in zip(named, read_files(Path(args["git_dir"]), named), strict=True):
+        try:
+            text, proofs = data.decode(), _proofs(data, args["kinds"])
+            seams += [prompt_seam(data, proof) for proof in proofs]
+            kept.append((file.path, data, text, proofs))
+        except UnicodeDecodeError:
+            rejected.append([file.path, "not-utf8"])
+        except Unterminated as error:
+            rejected.append([file.path, f"unterminated-{error.what.replace(' ', '-')}"])
+        except Unbroken:
+            rejected.append([file.path, "no-token-boundary"])
+    return kept, seams, rejected
 
 
 def _proofs(data: bytes, kinds: Sequence[str]) -> list[Declaration]:
