@@ -1,6 +1,6 @@
 """Publishing: shards first, the lock last; and checking a published folder.
 
-- Files are put in place one by one, each whole; the lock appears atomically after all of them.
+- Files are put in place each whole, in any order; the lock appears atomically after all of them.
 - Publishing over the same root repairs what is damaged; another spec or root is refused, and so is
   a folder with files that no build of ours made.
 - `verify` reports the first thing that is missing, renamed, truncated, damaged, swapped or extra,
@@ -16,6 +16,7 @@ import importlib.metadata
 import platform
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +46,7 @@ from tangobench.pipeline.side_tables import SideTable
 from tangobench.pipeline.store import Store
 
 _LIBRARIES: Final = ("numpy", "polars", "pyarrow", "tiktoken", "sympy", "mathematics_dataset")
+_WRITERS: Final = 4
 # Names that builds give: anything else in a dataset folder was put there by somebody.
 _OURS: Final = re.compile(
     rf"{re.escape(PARTIAL)}.*|[a-z_]+-\d{{5}}-of-\d{{5}}\.arrow|[a-z_]+(-\d{{5}})?\.parquet",
@@ -91,8 +93,7 @@ def publish(
     with explain_os_errors(folder, sum(entry["bytes"] for entry in files)):
         folder.mkdir(parents=True, exist_ok=True)
         _remove_strays(folder, {*sources, *CARD_NAMES})
-        for entry in files:
-            _place(folder, entry, job.store, sources[entry["path"]])
+        _place_all(folder, files, job.store, sources)
         cards = card_files(sealed, result.card)
         for path, data in cards.items():
             write_atomic(folder / path, data)
@@ -158,6 +159,15 @@ def _refuse_other_root(folder: Path, lock: Lock) -> None:
     except TangobenchError:
         return
     require_root(lock, existing, f"this build (not the one in {folder})")
+
+
+def _place_all(
+    folder: Path, entries: list[dict[str, Any]], store: Store, sources: dict[str, str]
+) -> None:
+    """Put files in place, a few at a time: hashing and waiting for the disk overlap."""
+    with ThreadPoolExecutor(_WRITERS) as pool:
+        for _ in pool.map(lambda e: _place(folder, e, store, sources[e["path"]]), entries):
+            pass
 
 
 def _place(folder: Path, entry: dict[str, Any], store: Store, address: str) -> None:
