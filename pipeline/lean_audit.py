@@ -19,11 +19,14 @@ import numpy as np
 
 from tangobench.pipeline.lean_arrays import unpack_texts
 from tangobench.pipeline.lean_rows import proof_lengths
+from tangobench.pipeline.lean_tokens import SAMPLED_BITS
 
 NDArray = np.ndarray[Any, Any]
 Arrays = dict[str, NDArray]
 
 LONG: Final = 30  # tokens; shorter proofs recur by nature
+_PREFIX_BITS: Final = 20
+_PREFIX_SHIFT: Final = np.uint64(SAMPLED_BITS - _PREFIX_BITS)
 _FEWEST: Final = 8  # sampled shingles below which a share says nothing
 
 
@@ -83,8 +86,17 @@ def dropped(found: Audit, validation: Sequence[Arrays], drop: Sequence[str]) -> 
 
 
 def _repeated(train: Sequence[Arrays], validation: Sequence[Arrays], key: str) -> list[NDArray]:
-    known = np.unique(np.concatenate([*(a[key] for a in train), np.zeros(0, np.uint64)]))
-    return [np.isin(arrays[key], known) for arrays in validation]
+    known = np.sort(np.concatenate([*(a[key] for a in train), np.zeros(0, np.uint64)]))
+    return [_occurs(arrays[key], known) for arrays in validation]
+
+
+def _occurs(values: NDArray, known: NDArray) -> NDArray:
+    """Which values are among the sorted ones; five times faster than `np.isin` on hashes."""
+    at = np.searchsorted(known, values)
+    found = np.zeros(len(values), np.bool_)
+    inside = at < len(known)
+    found[inside] = known[at[inside]] == values[inside]
+    return found
 
 
 def _near_files(
@@ -120,9 +132,12 @@ def _near_files(
 def _shared(arrays: Arrays, hashes: NDArray, owners: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     """Training file, validation file and number of shingles in both, where there is any."""
     sizes = np.diff(arrays["shingle_offsets"])
-    low = np.searchsorted(hashes, arrays["shingle"], "left")
-    counts = np.searchsorted(hashes, arrays["shingle"], "right") - low
-    files = np.repeat(np.repeat(np.arange(len(sizes)), sizes), counts)
+    possible = np.zeros(1 << _PREFIX_BITS, np.bool_)  # most shingles are in no validation file
+    possible[hashes >> _PREFIX_SHIFT] = True
+    mine = np.flatnonzero(possible[arrays["shingle"] >> _PREFIX_SHIFT])
+    low = np.searchsorted(hashes, arrays["shingle"][mine], "left")
+    counts = np.searchsorted(hashes, arrays["shingle"][mine], "right") - low
+    files = np.repeat(np.repeat(np.arange(len(sizes)), sizes)[mine], counts)
     at = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
     width = max(1, len(owners))
     pairs, shared = np.unique(files * width + owners[at], return_counts=True)

@@ -34,11 +34,12 @@ Cut = tuple[str, bytes, str, list[Declaration]]  # path, bytes, text, proofs
 STYLES: Final = ("by", "term", "|", "where")
 KINDS: Final = ("theorem", "lemma", "instance", "example")
 SHINGLE: Final = 16  # tokens; about a line
-_SAMPLED: Final = np.uint64(59)  # one shingle in 32 is compared: 100 lines still have dozens
+SAMPLED_BITS: Final = 59  # of 64: one shingle in 32 is compared, 100 lines still have dozens
 # Boundaries of GPT-2's pre-tokenizer whatever stands around them: white space after a printable
 # character, a letter after punctuation (but for the prime, as in `'s`).
 _SEAM: Final = re.compile(rb".*(?:[!-~](?=\s)|[)\]};:=](?=[A-Za-z]))", re.DOTALL)
 _LONGEST_PIECE: Final = 1 << 16
+_SAMPLED: Final = np.uint64(1 << SAMPLED_BITS)
 _BLOCK: Final = 1 << 14
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -147,7 +148,7 @@ def _seams(
     owners: Sequence[int], seams: Sequence[int], tokens: NDArray, offsets: NDArray
 ) -> dict[str, NDArray]:
     """How many of its file's tokens come before each declaration's seam."""
-    ends = offsets_of(gpt2().token_bytes[tokens])  # byte positions over the whole batch
+    ends = offsets_of(gpt2().token_bytes.take(tokens))  # byte positions over the whole batch
     files = np.array(owners, np.int64)
     wanted = ends[offsets[files]] + np.array(seams, np.int64)
     index = np.searchsorted(ends, wanted)
@@ -190,7 +191,10 @@ def _sampled(tokens: NDArray, start: int) -> tuple[NDArray, NDArray]:
     width = 1
     while width < SHINGLE:  # a window's hash from those of its halves
         left, right = state[:-width], state[width:]
-        state = (left ^ left >> np.uint64(29)) * _MULTIPLIER + right
+        state = left >> np.uint64(29)
+        state ^= left
+        state *= _MULTIPLIER
+        state += right
         width *= 2
-    picked = np.flatnonzero(state >> _SAMPLED == 0)
+    picked = np.flatnonzero(state < _SAMPLED)
     return picked + start, state[picked]
