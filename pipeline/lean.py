@@ -30,7 +30,7 @@ from tangobench.pipeline.build import (
     Unit,
 )
 from tangobench.pipeline.lean_arrays import unpack
-from tangobench.pipeline.lean_fetch import open_repository, without_password
+from tangobench.pipeline.lean_fetch import is_url, open_repository, without_password
 from tangobench.pipeline.lean_git import File, list_files
 from tangobench.pipeline.lean_rows import proof_shard, source_shard
 from tangobench.pipeline.lean_sample import sample_repository
@@ -111,6 +111,14 @@ def _repository(spec: Spec, source: str | None) -> tuple[Path, dict[str, Any]]:
 
 
 def _require_both(files: dict[Split, list[File]], spec: Spec) -> None:
+    for folder in spec.holdout:
+        if not any(file.path.startswith(f"{folder}/") for file in files["validation"]):
+            example = next(file.path for split in SPLITS for file in files[split])
+            raise InputError(
+                f"held-out folder {folder!r} has no files",
+                kind="empty-holdout",
+                fix=f"name folders as the repository does, such as {example.rpartition('/')[0]!r}",
+            )
     for split in SPLITS:
         if not files[split]:
             raise InputError(
@@ -118,13 +126,6 @@ def _require_both(files: dict[Split, list[File]], spec: Spec) -> None:
                 kind="empty-split",
                 fix="check the spec's root, holdout and validation_share",
                 split=split,
-            )
-    for folder in spec.holdout:
-        if not any(f.path.startswith(f"{folder.rstrip('/')}/") for f in files["validation"]):
-            raise InputError(
-                f"held-out folder {folder!r} has no files",
-                kind="empty-holdout",
-                fix=f"name folders as the repository does, such as {files['train'][0].path!r}",
             )
 
 
@@ -234,7 +235,7 @@ def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     """What a build takes; a repository that is not here yet is taken to be Mathlib's size."""
     where = source or spec.repository
     size, lines = _MATHLIB_BYTES, [f"fetch    {without_password(where)} at {spec.commit[:12]}"]
-    if where == "sample" or Path(where).exists():
+    if not is_url(where):
         git_dir, _ = _repository(spec, source)
         listing = list_files(git_dir, spec.commit, spec.root, max_bytes=spec.max_file_bytes)
         size = sum(file.size for file in listing.files)

@@ -36,6 +36,11 @@ def cache_folder() -> Path:
     return Path(base) / "tangobench" / "git"
 
 
+def is_url(source: str) -> bool:
+    """Whether a source has to be fetched."""
+    return _URL.match(source) is not None
+
+
 def open_repository(source: str, commit: str, suffix: str = ".lean", root: str = "") -> Path:
     """The git directory that holds the commit: a clone, a bare repository, a bundle or a URL."""
     if not _FULL_ID.fullmatch(commit):
@@ -44,7 +49,7 @@ def open_repository(source: str, commit: str, suffix: str = ".lean", root: str =
             kind="commit-id",
             fix="give all 40 hexadecimal digits: a branch or a short id can move",
         )
-    if _URL.match(source):
+    if is_url(source):
         return _fetch(source, commit, suffix, root)
     path = Path(source)
     if path.is_file():
@@ -57,11 +62,11 @@ def open_repository(source: str, commit: str, suffix: str = ".lean", root: str =
             fix="give a clone, a bare repository, a bundle or a git URL with --source",
             path=source,
         )
-    _require_commit(git_dir, commit, source)
+    _require_commit(git_dir, commit, source, f"git -C {source} fetch --depth 1 origin {commit}")
     return git_dir
 
 
-def _require_commit(git_dir: Path, commit: str, source: str) -> None:
+def _require_commit(git_dir: Path, commit: str, source: str, fix: str) -> None:
     found = run_git(git_dir, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
     if found.stdout.decode().strip() == commit:
         return
@@ -69,7 +74,7 @@ def _require_commit(git_dir: Path, commit: str, source: str) -> None:
     raise InputError(
         f"{source} does not hold commit {commit}" + (" (it is a shallow clone)" if shallow else ""),
         kind="commit-missing",
-        fix=f"git -C {source} fetch --depth 1 origin {commit}",
+        fix=fix,
         commit=commit,
         shallow=shallow,
     )
@@ -135,7 +140,8 @@ def _unbundle(path: Path, commit: str) -> Path:
     with _cached(f"bundle {path.resolve()} {found.st_size} {found.st_mtime_ns}") as git_dir:
         if not _holds(git_dir, commit):
             _fetched(git_dir, str(path.resolve()), ["+refs/*:refs/bundle/*"], commit)
-        _require_commit(git_dir, commit, str(path))
+        fix = "make the bundle of a branch or tag that holds it: git bundle create FILE NAME"
+        _require_commit(git_dir, commit, str(path), fix)
         return git_dir
 
 
@@ -143,7 +149,7 @@ def _fetch(url: str, commit: str, suffix: str, root: str) -> Path:
     with _cached(f"url {url}") as git_dir:
         if not _holds(git_dir, commit):
             _fetched(git_dir, url, ["--depth=1", "--filter=blob:none", commit], commit)
-        _require_commit(git_dir, commit, url)
+        _require_commit(git_dir, commit, url, "check the address and the commit")
         listed = entries(git_dir, commit, root, sizes=False)
         wanted = {blob for mode, blob, _, raw in listed if refusal(mode, raw, suffix) is None}
         # Listing what is there asks for none of them, so git has no reason to download one.
@@ -165,9 +171,13 @@ def _fetched(git_dir: Path, url: str, what: Sequence[str], commit: str) -> None:
     command = [*promise, "fetch", *options, *what[:split], "here", *what[split:]]
     done = run_git(git_dir, *command, fetching=True)
     if done.returncode != 0:
-        detail = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        # git names the cause first and ends with general advice.
+        cause = [
+            line for line in lines if line.startswith(("fatal:", "error:", "remote:"))
+        ] or lines
         raise InputError(
-            f"cannot fetch {commit} from {url}: {' '.join(detail)}",
+            f"cannot fetch {commit} from {url}: {' '.join(cause[:1])}",
             kind="fetch-failed",
             fix="check the address, the commit and the network; run again to go on",
         )

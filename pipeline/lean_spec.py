@@ -40,6 +40,9 @@ class Spec:
     batch_bytes: int
 
     def __post_init__(self) -> None:
+        # One spelling per meaning: `Mathlib` and `Mathlib/` must not give two roots.
+        object.__setattr__(self, "root", f"{self.root.strip('/')}/" if self.root.strip("/") else "")
+        object.__setattr__(self, "holdout", tuple(folder.rstrip("/") for folder in self.holdout))
         for key in ("prompt_tokens", "proof_tokens", "max_file_bytes", "batch_bytes"):
             if getattr(self, key) < 1:
                 raise bad_value(key, getattr(self, key), "a count of at least 1")
@@ -61,7 +64,7 @@ class Spec:
 def split_of(path: str, spec: Spec) -> Split:
     """Where a file belongs: decided by its path alone."""
     if spec.holdout:
-        held = any(path.startswith(f"{folder.rstrip('/')}/") for folder in spec.holdout)
+        held = any(path.startswith(f"{folder}/") for folder in spec.holdout)
         return "validation" if held else "train"
     hashed = hashlib.sha256(f"{spec.salt}\0{path}".encode()).digest()
     share = int.from_bytes(hashed[:8], "big") / 2**64

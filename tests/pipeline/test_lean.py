@@ -191,18 +191,25 @@ def test_options_of_the_command_are_short_for_the_spec(tmp_path: Path) -> None:
     holdout = ["--holdout", "Sample/Logic", "--holdout", "Sample/Data/"]
     assert main(["build", "lean", "--out", str(tmp_path), *words, *holdout, "--quiet"]) == 0
     dataset = open_dataset(tmp_path / "lean-sample")
-    assert dataset.lock.spec["holdout"] == ["Sample/Logic", "Sample/Data/"]
-    assert dataset.lock.spec["root"] == "Sample"
+    assert dataset.lock.spec["holdout"] == ["Sample/Logic", "Sample/Data"]
+    assert dataset.lock.spec["root"] == "Sample/"
     trained = {row["path"].split("/")[1] for row in rows_of(dataset.folder, "source", "train")}
     assert trained == {"Order"}
 
 
-@pytest.mark.parametrize("folder", ["Sample/Log", "Nowhere"])
-def test_empty_holdout(folder: str, tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
-        overrides = {"holdout": ["Sample/Logic", folder]}
-        api.build("lean", out=str(tmp_path), overrides=overrides)
+@pytest.mark.parametrize("folders", [["Sample/Logic", "Sample/Log"], ["Nowhere"]])
+def test_empty_holdout(folders: list[str], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=folders[-1]) as caught:
+        api.build("lean", out=str(tmp_path), overrides={"holdout": folders})
     assert caught.value.kind == "empty-holdout"
+
+
+def test_a_slash_at_the_end_gives_no_other_root() -> None:
+    def spec(root: str, folder: str) -> Spec:
+        return load_spec(Spec, "lean", "sample", {"root": root, "holdout": [folder]})
+
+    assert spec("Sample", "Sample/Logic") == spec("/Sample/", "Sample/Logic/")
+    assert spec("/", "Sample").root == ""
 
 
 def test_audit_finds_what_validation_repeats(sample: api.Built) -> None:

@@ -302,6 +302,14 @@ def test_shallow_clone_without_the_commit(clone: Path, tmp_path: Path) -> None:
     assert "fetch --depth 1 origin" in caught.value.fix
 
 
+def test_bundle_without_the_commit(clone: Path, tmp_path: Path) -> None:
+    git(clone, "bundle", "create", "--quiet", str(tmp_path / "x.bundle"), "--all")
+    with pytest.raises(InputError) as caught:
+        open_repository(str(tmp_path / "x.bundle"), "0" * 40)
+    assert caught.value.kind == "commit-missing"
+    assert "git bundle create" in caught.value.fix
+
+
 @pytest.mark.parametrize("what", ["missing", "folder", "file"])
 def test_not_a_repository(what: str, tmp_path: Path) -> None:
     path = tmp_path / "x"
@@ -319,6 +327,7 @@ def test_unreachable_url_keeps_passwords_out_of_the_message(tmp_path: Path) -> N
         open_repository(f"file://user:secret@{tmp_path}/none", "0" * 40)
     assert caught.value.kind == "fetch-failed"
     assert "secret" not in caught.value.message
+    assert "does not appear to be a git repository" in caught.value.message
 
 
 def test_no_lean_files(clone: Path) -> None:
