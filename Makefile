@@ -110,9 +110,9 @@ test-browser: $(STAMP) ## the report in a headless Chromium
 	  || { echo "needs a browser: apt-get install chromium"; exit 1; }
 	$(TEST) -m browser
 
-test-lean: $(STAMP) ## a real Lean judges extractor and proofs (minutes, 4 GB; SOURCE= a Mathlib repository)
+test-lean: $(STAMP) ## a real Lean judges extractor and proofs (minutes, 4 GB; SOURCE= a Mathlib repository, FILES=all)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lean]'
-	$(if $(SOURCE),TANGOBENCH_MATHLIB='$(SOURCE)') $(BIN)/python -m pytest tests/lean_check -m slow -rsP
+	TANGOBENCH_MATHLIB='$(SOURCE)' TANGOBENCH_MATHLIB_FILES='$(FILES)' $(BIN)/python -m pytest tests/lean_check -m slow -rsP
 
 ## Speed
 bench: bench-fineweb bench-dedup bench-encoding bench-urls bench-near bench-lean bench-dm-math bench-model bench-speed bench-loader bench-flows bench-growth ## everything side by side with its peers

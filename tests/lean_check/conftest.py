@@ -19,7 +19,7 @@ from tangobench.pipeline.lean_spec import Spec
 from tangobench.pipeline.spec import load_spec
 
 HERE = Path(__file__).parent
-MATHLIB_FILES = 400
+MATHLIB_FILES = os.environ.get("TANGOBENCH_MATHLIB_FILES") or "400"  # or "all"
 SECONDS = 1500
 
 
@@ -39,7 +39,7 @@ def mathlib_files() -> Iterator[tuple[str, bytes]]:
         git_dir = open_repository(source, spec.commit)
         files = list_files(git_dir, spec.commit, spec.root).files
         chosen = sorted(files, key=lambda f: hashlib.sha256(f.path.encode()).digest())
-        chosen = chosen[:MATHLIB_FILES]
+        chosen = chosen if MATHLIB_FILES == "all" else chosen[: int(MATHLIB_FILES)]
         yield from zip((f.path for f in chosen), read_files(git_dir, chosen), strict=True)
 
 
