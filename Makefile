@@ -119,6 +119,7 @@ bench: bench-fineweb bench-dedup bench-encoding bench-urls bench-near bench-lean
 
 bench-fineweb: $(STAMP) ## FineWeb build and its parts
 	$(BIN)/python bench/fineweb.py
+	$(BIN)/python bench/fineweb.py --scaling
 	$(BIN)/python bench/fineweb.py --growth
 	$(BIN)/python bench/fineweb.py --bounds
 
