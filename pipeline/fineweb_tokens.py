@@ -130,7 +130,7 @@ def _sample(keys: Array, sizes: Array) -> Array:
 
     Where none is chosen, or the first is longer than that, the shortest document is.
     """
-    chosen = keys % np.uint64(SAMPLE_SHARE) == 0
+    chosen: Array = keys % np.uint64(SAMPLE_SHARE) == 0
     chosen &= np.cumsum(np.where(chosen, sizes, 0)) <= SAMPLE_BYTES
     if len(chosen) and not chosen.any():
         chosen[np.argmin(sizes)] = True

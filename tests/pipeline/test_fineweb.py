@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tangobench.errors import InputError
-from tangobench.pipeline import api, fineweb, fineweb_sample, fineweb_why
+from tangobench.pipeline import api, fineweb, fineweb_sample, fineweb_tokens, fineweb_why
 from tangobench.pipeline.manifest import read_lock
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.spec import load_spec, manifest_file
@@ -402,6 +402,20 @@ def test_sample_has_every_hard_case():
     assert table.schema == fineweb_sample.SCHEMA
     part = fineweb_sample.sample_table(100, 164)
     assert part.equals(table.slice(100, 64).combine_chunks())  # any range can be made alone
+
+
+def test_what_is_encoded_again_is_bounded_and_never_nothing():
+    share, most = fineweb_tokens.SAMPLE_SHARE, fineweb_tokens.SAMPLE_BYTES
+
+    def chosen(keys, sizes):
+        found = fineweb_tokens._sample(np.array(keys, np.uint64), np.array(sizes, np.uint64))
+        return np.flatnonzero(found).tolist()
+
+    assert chosen([0, 1, share, 2], [10, 10, 10, 10]) == [0, 2]
+    assert chosen([0, share, 2 * share], [most - 5, 5, 1]) == [0, 1]
+    assert chosen([0, 1, 2], [most + 1, 9, 8]) == [2]
+    assert chosen([1, 2], [9, 8]) == [1]
+    assert chosen([], []) == []
 
 
 def test_why_explains_kept_dropped_and_unknown(corpus, built):

@@ -11,7 +11,8 @@ import pool_jobs
 import pytest
 
 from tangobench.errors import InputError, ResourceError
-from tangobench.pipeline.pool import ProcessRunner, SerialRunner, make_runner
+from tangobench.pipeline import api
+from tangobench.pipeline.pool import PRELOAD, ProcessRunner, SerialRunner, make_runner
 
 SUPPORT = Path(pool_jobs.__file__).parent
 
@@ -99,6 +100,23 @@ def test_a_reader_that_stops_early_stops_the_workers():
         pids = {next(results) for _ in range(4)}
         results.close()
         assert all(gone(pid) for pid in pids)
+
+
+def test_workers_of_a_dataset_start_with_its_encoder():
+    assert PRELOAD.keys() == api.DATASETS.keys()
+    assert all(api.DATASETS[name] == modules[0] for name, modules in PRELOAD.items())
+    script = (
+        f"import sys; sys.path.insert(0, {str(SUPPORT)!r})\n"
+        "import pool_jobs\n"
+        "from tangobench.pipeline.pool import make_runner\n"
+        "runner = make_runner(2, 'lean')\n"
+        "print(*runner.map(pool_jobs.has_encoder, [1], ['a']))\n"
+        "runner.close()\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert run.stdout == "True\n"
 
 
 @pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
