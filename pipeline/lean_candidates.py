@@ -38,6 +38,7 @@ class Finder:
             tables = (self._first, self._second, self._third)
             for table, (left, right) in zip(tables, pairs, strict=True):
                 table[np.ix_(list(right), list(left))] |= bit
+        self._any_first = self._first != 0
 
     def __call__(self, text: bytes) -> list[int]:
         """Offsets of the bytes before possible words, in order."""
@@ -49,8 +50,8 @@ class Finder:
         """Those at even or at odd offsets: two bytes at a time make one index."""
         padded = text[start:] + bytes(_LOOKED_AT + 1)
         pairs = np.frombuffer(padded, "<u2", len(padded) // 2)
-        marks = self._first.take(pairs[:-2])
-        at = np.flatnonzero(marks)
-        marks = marks[at] & self._second.take(pairs[at + 1]) & self._third.take(pairs[at + 2])
+        at = np.flatnonzero(self._any_first.take(pairs[:-2]))
+        marks = self._first.take(pairs[at])
+        marks &= self._second.take(pairs[at + 1]) & self._third.take(pairs[at + 2])
         found: NDArray = 2 * at[marks != 0] + start
         return found
