@@ -18,7 +18,8 @@ from tangobench.pipeline.fineweb_decisions import first_indices
 
 _RANGE: Final = 1 << 32
 _BYTES_PER_TOKEN: Final = 5.2  # English web text has 4.4 to 4.9; more means a second wave is rare
-_BUCKET_TOKENS: Final = 1 << 25
+# A bucket is about a shard: a smaller shard would read its bucket's index for a part of it only.
+_BUCKET_TOKENS: Final = (1 << 20, 1 << 25)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,8 @@ def make_streams(
 ) -> Streams:
     """Encode what is needed and write the shards of both splits."""
     rules = {"width": context, "seed": seed}
-    waves = _encode(job, units, reading, decisions, rules, rows[0])
+    bucket = min(max(shard_rows * context, _BUCKET_TOKENS[0]), _BUCKET_TOKENS[1])
+    waves = _encode(job, units, reading, decisions, rules, rows[0], bucket)
     train, counts = _train(waves, context, rows[0], shard_rows)
     validation, windows = _validation(waves[0].records, rules, rows[1], shard_rows)
     records = [record for wave in waves for record in wave.records]
@@ -105,12 +107,13 @@ def _encode(
     decisions: Sequence[Record],
     rules: dict[str, Any],
     rows: int,
+    bucket_tokens: int,
 ) -> list[_Wave]:
     size = sum(record.result["train_bytes"] for record in decisions)
     needed = rows * rules["width"] * _BYTES_PER_TOKEN
     step = _RANGE if needed >= size else max(1, int(_RANGE * needed / size))
     expected = int(min(size, needed) / _BYTES_PER_TOKEN)
-    buckets = max(1, expected // _BUCKET_TOKENS)
+    buckets = max(1, expected // bucket_tokens)
     first_index = first_indices(decisions)
     waves: list[_Wave] = []
     for low in range(0, _RANGE, step):

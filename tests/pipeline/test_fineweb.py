@@ -317,7 +317,7 @@ def test_waves_do_not_change_rows(corpus, built, tmp_path):
 def test_a_low_guess_needs_a_second_wave(corpus, built, tmp_path, monkeypatch):
     monkeypatch.setattr("tangobench.pipeline.fineweb_stream._BYTES_PER_TOKEN", 0.5)
     source = write_parquet(tmp_path / "all.parquet", corpus)
-    monkeypatch.setattr("tangobench.pipeline.fineweb_stream._BUCKET_TOKENS", 700)
+    monkeypatch.setattr("tangobench.pipeline.fineweb_stream._BUCKET_TOKENS", (1, 700))
     few = build(tmp_path / "out", source, overrides={"train_rows": 9})
     rows, whole = (open_dataset(b.folder).rows("default", "train") for b in (few, built))
     for number in range(9):
