@@ -2,6 +2,8 @@
 
 - A folder without a lock is "not built yet"; a damaged one is an error, for a report must not show
   numbers of data that are not what their lock says.
+- Results and measurements that come with the project are shown too; a run of the same name in the
+  folder takes the place of the project's.
 - Everything is sorted, so the report does not depend on the order of a directory listing.
 
 Usage: `found = gather(Path("out")); found.datasets`.
@@ -36,6 +38,8 @@ class Found:
     """Judged comparisons, each of one family and dataset."""
     measurements: dict[str, dict[str, Any]]
     """Benchmark name to what its script wrote."""
+    shipped: frozenset[str] = frozenset()
+    """Runs whose results come with the project and not from the folder."""
 
     def of(self, name: str) -> list[Dataset]:
         """The built profiles of a dataset, smallest first."""
@@ -46,12 +50,20 @@ def gather(out: Path) -> Found:
     """Everything in `out` that a report can show."""
     datasets = [open_dataset(path.parent) for path in sorted(out.glob(f"*/{LOCK_NAME}"))]
     datasets.sort(key=lambda dataset: _order(dataset.lock))
-    measured = manifest_file("").parent / "bench" / "results"
+    project = manifest_file("").parent
+    folders = [out / "results", project / "results"]
+    replications = {
+        path.name: path for folder in folders[::-1] for path in folder.glob("replication-*.json")
+    }
+    measured = project / "bench" / "results"
+    results = read_results(folders)
+    own = {path.stem for path in folders[0].glob("*.json")}
     return Found(
         datasets,
-        read_results([out / "results"]),
-        sorted((out / "results").glob("replication-*.json")),
+        results,
+        [replications[name] for name in sorted(replications)],
         {path.stem: read_json(path) for path in sorted(measured.glob("*.json"))},
+        frozenset(result["run"] for result in results) - own,
     )
 
 

@@ -36,7 +36,7 @@ def results_context(found: Found) -> dict[str, Any]:
     """Everything that the results page shows."""
     claims = [claim for path in found.replications if (claim := claim_table(path))]
     return {
-        "groups": [_group(group, claims) for group in groups(found.results)],
+        "groups": [_group(group, claims, found.shipped) for group in groups(found.results)],
         "ablations": [_shown(t) for t in ablation_tables(differences(found.results))],
         "paper": [paper_table(4), paper_table(8)],
         "paper_figure": paper_figure(),
@@ -56,7 +56,10 @@ def claim_table(path: Path) -> dict[str, Any] | None:
     }
 
 
-def _group(group: Group, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _group(
+    group: Group, claims: Sequence[dict[str, Any]], shipped: frozenset[str]
+) -> dict[str, Any]:
+    names = {run["run"] for runs in group.by_arch.values() for run in runs}
     title = f"{title_of(group.dataset)}, {group.family} runs"
     key = (group.family, group.dataset, group.root)
     return {
@@ -64,6 +67,7 @@ def _group(group: Group, claims: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "title": title + ("" if group.depth == 4 else f", depth {group.depth}"),
         "published": group.family == "published",
         "trial": group.family == "sample",
+        "shipped": names <= shipped,
         "parameters": group.first["model"]["nonembedding_params"],
         "steps": group.first["step"],
         "root": group.root,
