@@ -23,7 +23,7 @@ export OMP_NUM_THREADS ?= 1
 .PHONY: help setup data-fineweb data-lean data-dm-math data verify reproduce replicate report \
   test test-faults fuzz audit test-browser test-lean lint types bench bench-fineweb bench-dedup \
   bench-encoding bench-urls bench-near bench-lean bench-dm-math \
-  bench-model bench-speed bench-loader bench-flows bench-memory bench-growth deploy undeploy prefect-env constraints clean
+  bench-model bench-speed bench-loader bench-flows bench-memory bench-growth bench-flame deploy undeploy prefect-env constraints clean
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} \
@@ -157,6 +157,9 @@ bench-memory: $(STAMP) ## peak memory as the input grows tenfold
 
 bench-growth: $(STAMP) ## time and memory over two orders of magnitude of input
 	$(BIN)/python bench/growth.py
+
+bench-flame: $(STAMP) ## flame graphs of the slowest stages
+	$(BIN)/python bench/flame.py
 
 bench-flows: $(STAMP) ## what orchestration costs
 	$(BIN)/python bench/flows.py

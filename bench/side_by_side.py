@@ -39,6 +39,7 @@ PEERS: Final = {
     "encoding": ("tiktoken", "tokenizers", "splintr-rs", "fastokens", "pyarrow"),
     "urls": ("w3lib", "courlan", "yarl", "url-normalize"),
     "dedup": ("scipy", "polars", "duckdb", "dask[dataframe]"),
+    "flame": ("py-spy",),
     "near": ("datasketch", "text-dedup", "datatrove", "spacy", "pyarrow"),
 }
 
