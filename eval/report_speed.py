@@ -3,7 +3,8 @@
 - Benchmark files may have `rows` with a peer: job, peer, ratio, aim, ours, theirs, command and
   versions; a ratio is theirs over ours unless the aim says "at most".
 - An aim is judged from its own words, and a missed one is shown as missed.
-- `growth.json` also has every job's points over two orders of magnitude: two charts.
+- `growth.json` also has every job's points over two orders of magnitude: two charts; `fineweb.json`
+  what this machine can do at most.
 
 Usage: `speed_context(found)["files"]`.
 """
@@ -39,6 +40,14 @@ _GROWING: Final = {
     "training": "training, 12 steps",
     "verify": "verify",
 }
+_BOUNDS: Final = {
+    "memcpy_mb_per_second": "copying memory",
+    "xxh3_128_mb_per_second": "keys (xxh3, 128 bits)",
+    "sha256_mb_per_second": "sha256",
+    "durable_write_mb_per_second": "writing a file durably",
+    "parquet_text_mb_per_second": "decoding text from Parquet",
+    "encoder_mb_per_second": "GPT-2 encoding",
+}
 
 
 def speed_context(found: Found) -> dict[str, Any]:
@@ -61,6 +70,7 @@ def speed_context(found: Found) -> dict[str, Any]:
             }
             for name, of_file in measured.items()
         ],
+        "bounds": bounds(found.measurements.get("fineweb", {}).get("bounds")),
         "compared": len(rows),
         "missed": sum(reached(row) is False for row in rows),
     }
@@ -73,6 +83,16 @@ def reached(row: Row) -> bool | None:
         return None
     bound = float(found[2])
     return bool(row["ratio"] <= bound if found[1] in ("≤", "at most") else row["ratio"] >= bound)
+
+
+def bounds(measured: dict[str, Any] | None) -> Table | None:
+    """What one core can do at most in each of the parts that builds are made of."""
+    if measured is None:
+        return None
+    return Table(
+        head=["One core", "MB/s"],
+        rows=[[_BOUNDS[key], f"{measured[key]:,.0f}"] for key in _BOUNDS if key in measured],
+    )
 
 
 def growth_figures(measured: dict[str, Any]) -> list[Figure]:

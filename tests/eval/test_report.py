@@ -22,7 +22,7 @@ from tangobench.eval.report_measured import measured, speed
 from tangobench.eval.report_provenance import follows_profile
 from tangobench.eval.report_results import results_context
 from tangobench.eval.report_rows import markup, row_view, spread, texts, visible
-from tangobench.eval.report_speed import growth_figures, reached, speed_context
+from tangobench.eval.report_speed import bounds, growth_figures, reached, speed_context
 from tangobench.eval.results import read_results
 from tangobench.pipeline.manifest import Lock, committed_lock, read_lock
 from tangobench.pipeline.reading import open_dataset
@@ -363,3 +363,9 @@ def test_results_that_come_with_the_project_are_told_from_those_of_the_folder(to
     for shipped, expected in ((names, True), (names - {min(names)}, False)):
         groups = results_context(Found([], results, [], {}, shipped))["groups"]
         assert [group["shipped"] for group in groups] == [expected]
+
+
+def test_what_bounds_a_build_is_shown_if_it_was_measured():
+    table = bounds({"sha256_mb_per_second": 1750.7, "command": "python bench/fineweb.py --bounds"})
+    assert table.rows == [["sha256", "1,751"]]
+    assert bounds(None) is None
