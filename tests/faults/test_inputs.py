@@ -49,7 +49,7 @@ def read_all(path: Path) -> int:
     file = SourceFile(path.name, str(path))
     info = inspect(file, last_train=202340, validation=[202350])
     groups = range(len(info.groups))
-    tables = read(info.name, info.url, groups, texts=True, has_date=info.has_date)
+    tables = read(info.name, info.url, groups, ["id", "dump", "url", "text"])
     return sum(part.num_rows for part in tables)
 
 
