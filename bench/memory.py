@@ -135,10 +135,10 @@ def run_job(name: str, scale: int, limit: int | None) -> dict[str, Any]:
 
     with tempfile.TemporaryDirectory() as place:
         action = JOBS[name](Path(place), scale)
+        threading.Thread(target=sample, daemon=True).start()  # without memory it never would
         if limit is not None:
             resource.setrlimit(resource.RLIMIT_DATA, (limit << 20, limit << 20))
         before = private_kilobytes()
-        threading.Thread(target=sample, daemon=True).start()
         began = time.process_time()
         action()
         seconds = time.process_time() - began

@@ -30,7 +30,8 @@ class MetricsLog:
             left.unlink()
         write_atomic(path, b"".join(map(_line, kept)))
         self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        with explain_os_errors(path, 0):
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         self._events = _event_writer(path.parent / "events", first_step) if tensorboard else None
 
     def write(self, row: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ def test_ten_times_the_input_within_a_hard_limit(job):
 
 def test_the_limit_is_one_and_is_told():
     """In a memory that is too small the build ends with one error, not with a crash."""
-    done = run("verify", 1, 1)
+    done = run("fineweb", 1, 1)
     assert done.returncode != 0
 
 
