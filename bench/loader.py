@@ -42,6 +42,7 @@ PACKAGES = Path("/var/tmp/tangobench-bench/peers-loader")
 # Without dependencies: torch is the installed one, and only what an import needs is here.
 INSTALL = (
     *("litdata", "lightning-utilities", "tifffile", "obstore", "boto3", "botocore", "s3transfer"),
+    *("transformers", "tokenizers"),
     *("jmespath", "mosaicml-streaming", "brotli", "python-snappy", "cramjam", "zstd", "catalogue"),
     *("google-cloud-storage", "google-cloud-core", "google-auth", "google-api-core", "paramiko"),
     *("google-resumable-media", "google-crc32c", "googleapis-common-protos", "proto-plus", "oci"),
