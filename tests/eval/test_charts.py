@@ -168,3 +168,11 @@ def test_other_numbers():
     assert (paper_macs(848.6e9), paper_macs(9.436e12)) == ("848.60B", "9.44T")
     assert (coordinate(1.04), coordinate(2.0), coordinate(-0.26)) == ("1", "2", "-0.3")
     assert WIDE > 700
+
+
+@given(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=5))
+def test_a_rounded_log_axis_ends_on_its_ticks_and_none_is_outside(values):
+    scale = Scale(Axis(label="v", log=True, rounded=True), values, 0, 100)
+    assert all(-0.1 <= scale(tick) <= 100.1 for tick in scale.ticks)
+    assert scale.low <= min(values) * (1 + 1e-7)
+    assert scale.high >= max(values) * (1 - 1e-7)
