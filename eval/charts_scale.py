@@ -119,6 +119,7 @@ def _log_range(
     if base == 10 and last - first <= 2:
         ticks = [m * 10.0**power for power in range(first, last + 1) for m in (1, 2, 5)]
     if axis.rounded:
-        low = max(tick for tick in (*ticks, float(base) ** first) if tick <= low * (1 + 1e-8))
-        high = min(tick for tick in (*ticks, float(base) ** last) if tick >= high * (1 - 1e-8))
+        ends = [float(base) ** power for power in (first - 1, first, last, last + 1)]
+        low = max(tick for tick in (*ticks, *ends) if tick <= low)
+        high = min(tick for tick in (*ticks, *ends) if tick >= high)
     return low, high, [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
