@@ -14,7 +14,6 @@ Usage: `job.run(TOKENS, units)`, then `job.run(SHARDS, …)` as `fineweb` does.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -62,7 +61,8 @@ def _sections(index: bytes, texts: Sequence[Array]) -> Array:
     """Index rows, then tokens, as one object: each token is copied once, to its place."""
     data = np.empty(len(index) + 2 * sum(map(len, texts)), np.uint8)
     data[: len(index)] = np.frombuffer(index, np.uint8)
-    np.concatenate([np.empty(0, np.uint16), *texts], out=data[len(index) :].view(np.uint16))
+    tokens = data[len(index) :].view(np.uint16)
+    np.concatenate([np.empty(0, np.uint16), *texts], out=tokens, casting="same_kind")
     return data
 
 
@@ -118,8 +118,7 @@ def _encode(args: dict[str, Any], wanted: pl.DataFrame) -> tuple[list[Array], in
         low, high = np.searchsorted(rows, [first, first + len(batch)])
         texts = pick(batch, rows[low:high] - first)
         first += len(batch)
-        values, bounds = encoder.encode_arrow(texts)
-        found += [values[a:b] for a, b in pairwise(bounds.tolist())]
+        found += encoder.encode_arrow(texts)
         for at in np.flatnonzero(share[low:high]).tolist():
             encoder.check(texts[at].as_py(), found[int(low) + at], wanted["id"][int(low) + at])
     return found, int(share.sum())

@@ -155,7 +155,8 @@ def start_pool(workers: int, start_method: StartMethod = "forkserver") -> Proces
 
 def _start_server(preload: Sequence[str]) -> None:
     """Start the process that workers are forked from, unless it runs; they inherit its modules."""
-    multiprocessing.set_forkserver_preload(["tangobench.pipeline.build", *preload])
+    modules = ["tangobench.pipeline.without_pandas", "tangobench.pipeline.build", *preload]
+    multiprocessing.set_forkserver_preload(modules)
     with _explain_no_workers():
         forkserver.ensure_running()
 

@@ -36,6 +36,7 @@ __all__ = ["ENGINE_VARIABLE", "EOT", "SAMPLE_SHARE", "VOCABULARY_SIZE", "Engine"
 
 Engine = Literal["fast", "reference"]
 Tokens = npt.NDArray[np.uint16]
+Ids = npt.NDArray[np.unsignedinteger[Any]]  # of any width
 Offsets = npt.NDArray[np.int64]
 
 ENGINE_VARIABLE: Final = "TANGOBENCH_TOKENIZER"  # reaches worker processes, unlike an argument
@@ -104,31 +105,33 @@ class Gpt2:
         found = self._encode_fast(texts)
         if found is None:
             _require_utf8(texts)
-            return self._encode_reference(texts)
-        return found
-
-    def encode_arrow(self, texts: pa.Array) -> tuple[Tokens, Offsets]:
-        """`encode_batch` of an Arrow string array without nulls and of valid UTF-8."""
-        found = self._encode_fast(_raw(texts))
-        return self._encode_reference(texts.to_pylist()) if found is None else found
-
-    def _encode_fast(self, texts: Iterable[str | bytes]) -> tuple[Tokens, Offsets] | None:
-        """One call per text: no slower than the engine's batches, which import and answer in a
-        library of their own (0.2 s) and ask for fresh memory each time. None: the engine failed.
-        """
-        if self._fast is None:
-            return None
-        try:
-            found = [self._fast.encode(text) for text in texts]
-        except BaseException as error:
-            _reraise_unless_engine_failure(error)
-            return None
+            found = self._encode_reference(texts)
         offsets = np.zeros(len(found) + 1, np.int64)
         np.cumsum([len(ids) for ids in found], out=offsets[1:])
         values = np.empty(offsets[-1], np.uint16)
         if found:
             np.concatenate(found, out=values, casting="same_kind")
         return values, offsets
+
+    def encode_arrow(self, texts: pa.Array) -> list[Ids]:
+        """The ids of each text of an Arrow string array without nulls and of valid UTF-8.
+
+        They are as wide as the engine made them: a narrower copy would be one copy more.
+        """
+        found = self._encode_fast(_raw(texts))
+        return self._encode_reference(texts.to_pylist()) if found is None else found
+
+    def _encode_fast(self, texts: Iterable[str | bytes]) -> list[Ids] | None:
+        """One call per text: no slower than the engine's batches, which import and answer in a
+        library of their own (0.2 s) and ask for fresh memory each time. None: the engine failed.
+        """
+        if self._fast is None:
+            return None
+        try:
+            return [self._fast.encode(text) for text in texts]
+        except BaseException as error:
+            _reraise_unless_engine_failure(error)
+            return None
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """The text of some ids; bytes that are not UTF-8 become U+FFFD."""
@@ -161,23 +164,18 @@ class Gpt2:
             self.check(texts[i], found, names[i] if names else str(i))
         return len(chosen)
 
-    def check(self, text: str, found: Tokens, name: str) -> None:
+    def check(self, text: str, found: Ids, name: str) -> None:
         """Raise if these are not the ids that tiktoken gives."""
         expected = self._encode_reference([text])[0]
         if not np.array_equal(found, expected):
             _raise_difference(name, found, expected)
 
-    def _encode_reference(self, texts: Sequence[str]) -> tuple[Tokens, Offsets]:
-        parts: list[Tokens] = []
-        offsets = np.zeros(len(texts) + 1, dtype=np.int64)
-        for index, text in enumerate(texts):
-            length = 0
-            for piece in _pieces(text):
-                ids = np.asarray(self._reference.encode_ordinary(piece), dtype=np.uint16)
-                parts.append(ids)
-                length += len(ids)
-            offsets[index + 1] = offsets[index] + length
-        return np.concatenate(parts) if parts else np.empty(0, np.uint16), offsets
+    def _encode_reference(self, texts: Sequence[str]) -> list[Ids]:
+        found: list[Ids] = []
+        for text in texts:
+            pieces = [self._reference.encode_ordinary(piece) for piece in _pieces(text)]
+            found.append(np.concatenate([np.asarray(ids, np.uint16) for ids in pieces]))
+        return found
 
 
 def _load_fast(ranks: dict[bytes, int]) -> Any:
@@ -217,7 +215,7 @@ def _content_hash(text: str) -> int:
     return xxhash.xxh3_64_intdigest(text.encode(errors="surrogatepass"))
 
 
-def _raise_difference(name: str, found: Tokens, expected: Tokens) -> None:
+def _raise_difference(name: str, found: Ids, expected: Ids) -> None:
     common = min(len(found), len(expected))
     differs = np.flatnonzero(found[:common] != expected[:common])
     at = int(differs[0]) if len(differs) else common

@@ -79,9 +79,7 @@ def test_any_batch_equals_tiktoken(texts):
         assert [values[a:b].tolist() for a, b in pairwise(offsets)] == reference
         for kind in (pa.string(), pa.large_string()):
             padded = pa.array(["cut off", *texts, "too"], kind)[1 : len(texts) + 1]
-            arrow_values, arrow_offsets = gpt2(engine).encode_arrow(padded)
-            assert arrow_values.tolist() == values.tolist()
-            assert arrow_offsets.tolist() == offsets.tolist()
+            assert [ids.tolist() for ids in gpt2(engine).encode_arrow(padded)] == reference
 
 
 def tiktoken_ids(texts):

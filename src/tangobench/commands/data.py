@@ -108,6 +108,8 @@ def _build(args: argparse.Namespace) -> int:
 
     reporter = Reporter(quiet=args.quiet or args.json)
     runner = _runner(args)  # first: worker processes load while this one does
+    import tangobench.pipeline.without_pandas  # noqa: F401
+
     try:
         built = _run_build(args, runner, reporter)
     finally:
