@@ -35,6 +35,7 @@ _DENIED: Final = {
     errno.ENAMETOOLONG,
     errno.ELOOP,
 }
+_NO_LINKS: Final = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 @contextlib.contextmanager
@@ -68,6 +69,29 @@ def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:
     """Write `data` (buffer protocol) to `path`, whole or not at all."""
     with atomic_file(path, needed=memoryview(data).nbytes, scratch=scratch) as descriptor:
         write_all(descriptor, data)
+
+
+def link_atomic(source: Path, path: Path) -> bool:
+    """Make `path` another name of `source`, a file that is never written again; False if the two
+    are on different file systems, or on one without links.
+    """
+    temporary = path.parent / f"{PARTIAL}{secrets.token_hex(8)}-{path.name[-40:]}"
+    with explain_os_errors(path, 0):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(source, temporary)
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return False
+            raise
+        try:
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+    return True
 
 
 def write_all(descriptor: int, data: Any) -> None:

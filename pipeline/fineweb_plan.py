@@ -14,7 +14,7 @@ from typing import Any, Final
 from tangobench.pipeline import fineweb_sample
 from tangobench.pipeline.fineweb_dedup import EDGES_IN_MEMORY, PART_ROWS, partitions_for
 from tangobench.pipeline.fineweb_inputs import list_source
-from tangobench.pipeline.fineweb_read import count_rows
+from tangobench.pipeline.fineweb_read import promised
 from tangobench.pipeline.fineweb_spec import Spec
 from tangobench.pipeline.hub import hub_name
 
@@ -37,6 +37,7 @@ _TOKENS_RATE: Final = 90e6  # encode, re-encode a sample, pack, hash, write twic
 _DEDUP_RATE: Final = 400e3  # rows per core-second, decisions included
 _DOCUMENT_BYTES: Final = 110  # id, keys and dump per document, and its key rows
 _DECISION_BYTES: Final = 60  # per document, compressed
+_TOKEN_BYTES: Final = 2.2  # with its part of the spans
 _EDGES: Final = 0.25  # per document: recrawls of a page or of a text
 _EDGE_BYTES: Final = 64  # on disk, while components are found
 _MANY: Final = 100_000_000  # documents beyond which units of a gibibyte keep their number small
@@ -45,23 +46,23 @@ _LARGE_UNIT: Final = 1 << 30
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     """Totals and lines to print."""
-    rows, size, known = _input(spec, source)
-    text = size * _TEXT_PER_PARQUET
+    rows, size, text, known = _input(spec, source)
     tokens = spec.train_rows * spec.context
     wanted = min(text, tokens * 5.2)
     core_seconds = size / _HASH_RATE + text / _KEYS_RATE + text / _READ_RATE + rows / _DEDUP_RATE
     core_seconds += wanted / _TOKENS_RATE
     unit = max(spec.unit_bytes, _LARGE_UNIT if rows > _MANY else 0)
     disk = rows * (2 * _DOCUMENT_BYTES + 2 * _DECISION_BYTES + _EDGES * _EDGE_BYTES)
-    disk += 3 * 2 * min(tokens, text / 4)
-    memory = _memory(rows, unit * wanted / max(text, 1), workers)
+    disk += 2 * _TOKEN_BYTES * min(tokens, text / 4)  # in units and in shards
+    memory = _memory(spec, rows, unit * wanted / max(text, 1), workers)
     hours = core_seconds / workers / 3600
+    crew = f"{workers} worker{'s' if workers > 1 else ''}"
     lines = [
         f"input: about {rows:,} documents, {size / 1e9:,.1f} GB of Parquet ({known})",
         f"read: {_PASSES * size / 1e9:,.1f} GB in three passes (sha256, keys, tokens)",
         f"disk: {disk / 1e9:,.1f} GB for units and shards, without the input",
-        f"memory: {memory / 1e9:,.1f} GB with {workers} workers",
-        f"time: {hours:,.2f} hours with {workers} workers ({core_seconds / 3600:,.1f} core-hours), "
+        f"memory: {memory / 1e9:,.1f} GB with {crew}",
+        f"time: {hours:,.2f} hours with {crew} ({core_seconds / 3600:,.1f} core-hours), "
         f"network not counted: {_PASSES * size / 125e6 / 3600:,.1f} hours at 1 Gbit/s",
         *_settings(spec, rows, text, unit),
     ]
@@ -75,11 +76,13 @@ def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     }
 
 
-def _memory(rows: int, unit_tokens_text: float, workers: int) -> float:
-    """A worker holds libraries, and one hash partition or the tokens of one unit, twice."""
+def _memory(spec: Spec, rows: int, unit_tokens_text: float, workers: int) -> float:
+    """A worker holds libraries and a hash partition, or a unit's texts and tokens, or a shard."""
     partition = 400e6 * min(1.0, rows / PART_ROWS)
+    shard = 2 * spec.context * min(spec.shard_rows, spec.train_rows)
     graph = min(100 * _EDGES * rows, 800e6)  # one process at a time, never beside partitions
-    return max(workers * (250e6 + max(partition, 0.9 * unit_tokens_text)), 250e6 + graph)
+    held = max(partition, 3 * unit_tokens_text + 2.5 * shard)
+    return max(workers * (250e6 + held), 250e6 + graph)
 
 
 def _settings(spec: Spec, rows: int, text: float, unit: int) -> list[str]:
@@ -100,16 +103,18 @@ def _settings(spec: Spec, rows: int, text: float, unit: int) -> list[str]:
     return lines
 
 
-def _input(spec: Spec, source: str | None) -> tuple[int, float, str]:
+def _input(spec: Spec, source: str | None) -> tuple[int, float, float, str]:
+    """Rows, bytes of Parquet, bytes of text, and how they are known."""
     if source is None and spec.source == "sample":
-        return fineweb_sample.count(), 4e6, "the embedded sample"
+        return fineweb_sample.count(), 4e6, 4e6 * _TEXT_PER_PARQUET, "the embedded sample"
     if source in (None, "hub") or hub_name(str(source)) is not None:
         rows = size = 0.0
         for folder, limit in spec.hub.folders():
             known = _KNOWN.get(folder, _ONE_DUMP)
             share = min(1.0, limit / 14) if limit else 1.0
             rows, size = rows + share * known[0], size + share * known[1]
-        return int(rows), size, "estimated from published sizes"
+        return int(rows), size, size * _TEXT_PER_PARQUET, "estimated from published sizes"
     files = list_source(spec, source).files
     size = float(sum(file.size or 0 for file in files))
-    return sum(count_rows(file) for file in files), size, "from the files' footers"
+    found = [promised(file) for file in files]
+    return sum(r for r, _ in found), size, sum(t for _, t in found), "from the files' footers"

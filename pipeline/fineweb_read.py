@@ -89,10 +89,14 @@ def hash_file(file: SourceFile) -> tuple[str, int]:
         return _hash(handle)
 
 
-def count_rows(file: SourceFile) -> int:
-    """How many rows the footer promises."""
+def promised(file: SourceFile) -> tuple[int, int]:
+    """How many rows and bytes of text the footer promises."""
     with _opened(file) as handle:
-        return int(_footer(file.name, handle)[0].num_rows)
+        metadata = _footer(file.name, handle)[0]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = (group.column(at) for group in groups for at in range(group.num_columns))
+    sizes = (c.total_uncompressed_size for c in columns if c.path_in_schema == "text")
+    return int(metadata.num_rows), sum(sizes)
 
 
 @contextlib.contextmanager

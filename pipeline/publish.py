@@ -174,10 +174,9 @@ def _place(folder: Path, entry: dict[str, Any], store: Store, address: str) -> N
     path = folder / entry["path"]
     if _holds(path, entry):
         return
-    data = store.read(address)
-    if sha256_bytes(data) != entry["sha256"]:
+    if sha256_bytes(store.read(address)) != entry["sha256"]:
         raise broken(path, "corrupt", "its copy in the unit store is damaged", "unit")
-    write_atomic(path, data)
+    store.place(address, path)
 
 
 def _remove_strays(folder: Path, known: set[str]) -> None:

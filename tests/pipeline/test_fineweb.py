@@ -456,6 +456,16 @@ def test_plan_knows_all_sources(corpus, tmp_path):
         assert planned["rows"] >= 3000 and planned["lines"]
 
 
+def test_the_planned_disk_is_what_a_build_takes(corpus, tmp_path):
+    longer = [{**row, "text": (row["text"] or "") * 20} for row in corpus]
+    source = write_parquet(tmp_path / "all.parquet", longer)
+    build(tmp_path / "out", source)
+    planned = fineweb.plan(load_spec(fineweb.Spec, "fineweb", "sample"), str(source), 1)
+    files = [path.stat() for path in (tmp_path / "out").rglob("*") if path.is_file()]
+    taken = sum({file.st_ino: file.st_size for file in files}.values())
+    assert 0.5 < taken / planned["disk_bytes"] < 1.5
+
+
 def test_too_few_rows_is_an_error_with_the_number_found(corpus, tmp_path):
     source = write_parquet(tmp_path / "all.parquet", corpus[:500])
     with pytest.raises(InputError) as caught:

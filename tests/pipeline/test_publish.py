@@ -87,6 +87,16 @@ def test_the_same_build_repairs(toy, toy_folder, kind):
     assert api.run(toy.request(toy_folder.parent), SerialRunner()).reused
 
 
+def test_a_shard_damaged_in_place_is_made_again(toy, tmp_path):
+    built = api.run(toy.request(tmp_path), SerialRunner())
+    whole, entry = hashes(built.folder), built.lock.shards[0]
+    (unit,) = (tmp_path / ".units" / "objects").rglob(entry["sha256"][2:])
+    assert unit.samefile(built.folder / entry["path"])  # the unit store is damaged with it
+    flip(built.folder / entry["path"])
+    api.run(toy.request(tmp_path), SerialRunner())
+    assert hashes(built.folder) == whole
+
+
 def test_a_foreign_file_is_refused_before_anything_is_written(toy, tmp_path):
     folder = tmp_path / "toy-sample"
     folder.mkdir()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import pickle
 
 import pytest
@@ -148,3 +150,37 @@ def test_an_unreadable_store_is_a_typed_error(tmp_path):
 )
 def test_without_secrets(text, clean):
     assert without_secrets(text) == clean
+
+
+def test_an_object_in_its_place_is_the_same_file_and_never_half_there(tmp_path):
+    store = open_store(str(tmp_path / "units"))
+    record = store.put(KEY, b"hello", {})
+    store.place(record.address, tmp_path / "data" / "a.arrow")
+    assert (tmp_path / "data" / "a.arrow").samefile(object_path(store, record))
+    assert [path.name for path in (tmp_path / "data").iterdir()] == ["a.arrow"]
+
+
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])
+def test_an_object_is_copied_where_there_are_no_links(tmp_path, monkeypatch, code):
+    def refuse(*_):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, "link", refuse)
+    store = open_store(str(tmp_path / "units"))
+    record = store.put(KEY, b"hello", {})
+    store.place(record.address, tmp_path / "a.arrow")
+    assert (tmp_path / "a.arrow").read_bytes() == b"hello"
+    assert not (tmp_path / "a.arrow").samefile(object_path(store, record))
+
+
+def test_a_full_disk_is_told_when_an_object_is_placed(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = open_store(str(tmp_path / "units"))
+    record = store.put(KEY, b"hello", {})
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(ResourceError) as caught:
+        store.place(record.address, tmp_path / "a.arrow")
+    assert caught.value.kind == "disk-full"
+    assert not (tmp_path / "a.arrow").exists()

@@ -129,7 +129,8 @@ def left_behind(out: Path, folder: str, expected: dict[str, str]) -> list[str]:
 def naive(kind: str) -> None:
     """Builders that the harness must catch."""
     really = publish.write_atomic
-    late: list[tuple[Path, bytes]] = []
+    place = store.LocalStore.place
+    late: list[tuple[store.LocalStore, str, Path]] = []
 
     def in_place(path: Path, data: object, *, scratch: Path | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -138,13 +139,10 @@ def naive(kind: str) -> None:
         os.close(descriptor)
 
     def lock_first(path: Path, data: object, *, scratch: Path | None = None) -> None:
-        if path.suffix == ".arrow":
-            late.append((path, bytes(memoryview(data))))
-            return
         really(path, data)
         if path.name == LOCK_NAME:
-            for later, held in late:
-                really(later, held)
+            for shard in late:
+                place(*shard)
 
     def trusting_get(self: store.Store, key: str) -> store.Record | None:
         try:
@@ -154,8 +152,10 @@ def naive(kind: str) -> None:
 
     if kind == "lock-first":
         publish.write_atomic = lock_first
+        store.LocalStore.place = lambda *shard: late.append(shard)
         return
     store.write_atomic = publish.write_atomic = in_place
+    store.LocalStore.place = store.Store.place
     if kind == "trusting":
         store.Store.get = trusting_get
         publish._holds = lambda path, entry: path.exists()
