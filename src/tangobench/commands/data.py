@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,7 @@ def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
 def _build(args: argparse.Namespace) -> int:
     from tangobench.pipeline.progress import Reporter
 
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's would spin, with no matrix to do
     reporter = Reporter(quiet=args.quiet or args.json)
     runner = _runner(args)  # first: worker processes load while this one does
     import tangobench.pipeline.without_pandas  # noqa: F401
