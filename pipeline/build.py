@@ -17,25 +17,52 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tangobench.errors import ResourceError, TangobenchError
+from tangobench.pipeline import shards
 from tangobench.pipeline.files import FULL
-from tangobench.pipeline.hashing import digest
+from tangobench.pipeline.hashing import Sink, digest
 from tangobench.pipeline.pool import Runner, SerialRunner
 from tangobench.pipeline.progress import Reporter
 from tangobench.pipeline.store import Record, Store
 
-__all__ = ["Job", "Output", "Record", "Result", "ShardFile", "SideFile", "Stage", "Unit"]
+__all__ = [
+    "Job",
+    "Output",
+    "Record",
+    "Result",
+    "ShardFile",
+    "SideFile",
+    "Stage",
+    "Streamed",
+    "Unit",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a unit's function returns: one whole object and its small record.
-
-    `sha256` is the object's, where the function has computed it already.
-    """
+    """What a unit's function returns: one whole object and its small record."""
 
     data: Any
     result: dict[str, Any] = field(default_factory=dict)
-    sha256: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What it returns if the object is large: a function that writes it and returns the record.
+
+    `size` is about the object's, for the message of a full disk.
+    """
+
+    write: Callable[[Sink], dict[str, Any]]
+    size: int
+
+
+def shard_unit(columns: dict[str, shards.Column], *, batch_rows: int) -> Streamed:
+    """What it returns if the object is a shard."""
+
+    def write(sink: Sink) -> dict[str, Any]:
+        return {"shard": shards.write(columns, sink, batch_rows=batch_rows)}
+
+    return Streamed(write, sum(column.bytes for column in columns.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +71,7 @@ class Stage:
 
     name: str
     version: int
-    run: Callable[[Any, Store], Output]
+    run: Callable[[Any, Store], Output | Streamed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +108,9 @@ def execute(task: Task) -> tuple[Record, bool]:
     unit = task.unit
     try:
         output = task.stage.run(unit.inputs if unit.args is None else unit.args, task.store)
-        record = task.store.put(task.key, output.data, output.result, output.sha256)
-        return record, False
+        if isinstance(output, Streamed):
+            return task.store.put_streamed(task.key, output.write, output.size), False
+        return task.store.put(task.key, output.data, output.result), False
     except TangobenchError as error:
         error.details.setdefault("unit", unit.label)
         raise
@@ -165,7 +193,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """A shard to publish; `record.result["shard"]` is what `shards.encode` told about it."""
+    """A shard to publish; `record.result["shard"]` is what `shards.write` told about it."""
 
     path: str
     config: str

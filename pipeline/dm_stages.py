@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tangobench.pipeline import dm_vocab, shards
-from tangobench.pipeline.build import Output, Stage
+from tangobench.pipeline.build import Output, Stage, Streamed, shard_unit
 from tangobench.pipeline.dm_draw import NAMES, draw
 from tangobench.pipeline.dm_summary import REJECTIONS
 from tangobench.pipeline.hashing import canonical_json
@@ -63,7 +63,7 @@ def audit_combinations(inputs: dict[str, Any], store: Store) -> Output:
     return Output(canonical_json(result), result)
 
 
-def assemble_shard(inputs: dict[str, Any], store: Store) -> Output:
+def assemble_shard(inputs: dict[str, Any], store: Store) -> Streamed:
     """One shard: the examples of an index range of all combinations, index after index."""
     table = _read(store, (found for combination in inputs["found"] for found in combination))
     combinations = len(inputs["found"])
@@ -76,8 +76,7 @@ def assemble_shard(inputs: dict[str, Any], store: Store) -> Output:
         "target_start": shards.scalars(starts),
         "combination": shards.scalars(np.tile(np.arange(combinations, dtype=np.uint8), each)),
     }
-    data, info = shards.encode(columns, batch_rows=inputs["batch_rows"])
-    return Output(data, {"shard": info})
+    return shard_unit(columns, batch_rows=inputs["batch_rows"])
 
 
 def _read(store: Store, found: Iterable[tuple[str, int, int]]) -> pa.Table:

@@ -18,6 +18,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,31 +39,54 @@ _DENIED: Final = {
 _NO_LINKS: Final = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
+@dataclass(slots=True)
+class Unnamed:
+    """A file under a temporary name."""
+
+    descriptor: int
+    path: Path
+    kept: bool = False
+
+    def keep(self, path: Path) -> None:
+        """Give it its name: the bytes are durable before it, and it before this returns."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.fsync(self.descriptor)
+        self.path.replace(path)
+        self.kept = True
+        sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def unnamed_file(folder: Path, target: Path, needed: int) -> Iterator[Unnamed]:
+    """A file in `folder` to write to, which is gone after the block unless it was kept.
+
+    `target` is what messages call it, `needed` its size, for the message of a full disk.
+    """
+    # Unique also between threads and between machines that share the folder.
+    temporary = folder / f"{PARTIAL}{secrets.token_hex(8)}-{target.name[-40:]}"
+    with explain_os_errors(target, needed):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        file = Unnamed(descriptor, temporary)
+        try:
+            yield file
+        finally:
+            os.close(descriptor)
+            if not file.kept:
+                with contextlib.suppress(OSError):
+                    temporary.unlink(missing_ok=True)
+
+
 @contextlib.contextmanager
 def atomic_file(path: Path, *, needed: int = 0, scratch: Path | None = None) -> Iterator[int]:
     """A descriptor to write to; the file appears at `path` only if the block succeeds.
 
-    `needed` is the size if known, for the message of a full disk; `scratch` is a folder on the same
-    file system for the temporary name.
+    `needed` is the size if known; `scratch` is a folder on the same file system for the temporary
+    name.
     """
-    # Unique also between threads and between machines that share the folder.
-    temporary = (scratch or path.parent) / f"{PARTIAL}{secrets.token_hex(8)}-{path.name[-40:]}"
-    with explain_os_errors(path, needed):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-            try:
-                yield descriptor
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
-        sync_folder(path.parent)
+    with unnamed_file(scratch or path.parent, path, needed) as file:
+        yield file.descriptor
+        file.keep(path)
 
 
 def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:

@@ -21,19 +21,21 @@ import polars as pl
 import pyarrow as pa
 
 from tangobench.pipeline import pack, shards
-from tangobench.pipeline.build import Output, Stage
+from tangobench.pipeline.build import Stage, Streamed, shard_unit
 from tangobench.pipeline.fineweb_decisions import TRAIN as TRAIN_PARTITION
 from tangobench.pipeline.fineweb_decisions import doc_indices, unit_documents
 from tangobench.pipeline.fineweb_keys import read_texts
+from tangobench.pipeline.hashing import Sink
 from tangobench.pipeline.store import Store
 from tangobench.pipeline.tokens import SAMPLE_SHARE, gpt2
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BATCH_ROWS: Final = 64  # one mebibyte of tokens at 8,192 per row
+_TOGETHER: Final = 256  # documents, a mebibyte of tokens or so
 SAMPLE_BYTES: Final = 1 << 16  # of a unit's 32 MiB: tiktoken takes 25 times as long per byte
 
 
-def encode_unit(args: dict[str, Any], store: Store) -> Output:
+def encode_unit(args: dict[str, Any], store: Store) -> Streamed:
     """The tokens of a unit's documents, by bucket, then the long validation documents."""
     documents = unit_documents(args, store)
     documents = documents.with_columns(
@@ -54,16 +56,17 @@ def encode_unit(args: dict[str, Any], store: Store) -> Output:
         "validation_documents": int((~train).sum()),
         "checked": checked,
     }
-    return Output(_sections(rows["row"].tobytes(), [texts[at] for at in members]), result)
+    index = rows["row"].tobytes()
 
+    def write(sink: Sink) -> dict[str, Any]:
+        """Index rows, then tokens, some documents at a time."""
+        sink.write(index)
+        for first in range(0, len(members), _TOGETHER):
+            some = [texts[at] for at in members[first : first + _TOGETHER]]
+            sink.write(np.concatenate(some, dtype=np.uint16, casting="same_kind"))
+        return result
 
-def _sections(index: bytes, texts: Sequence[Array]) -> Array:
-    """Index rows, then tokens, as one object: each token is copied once, to its place."""
-    data = np.empty(len(index) + 2 * sum(map(len, texts)), np.uint8)
-    data[: len(index)] = np.frombuffer(index, np.uint8)
-    tokens = data[len(index) :].view(np.uint16)
-    np.concatenate([np.empty(0, np.uint16), *texts], out=tokens, casting="same_kind")
-    return data
+    return Streamed(write, len(index) + 2 * int(lengths[members].sum()))
 
 
 def _index(
@@ -141,12 +144,12 @@ def pick(array: pa.Array, rows: Array) -> pa.Array:
     return array if len(rows) == len(array) else array.take(pa.array(rows))
 
 
-def make_shard(args: dict[str, Any], store: Store) -> Output:
+def make_shard(args: dict[str, Any], store: Store) -> Streamed:
     """A shard of either split; both are one stage, so that neither waits for the other."""
     return _train_shard(args, store) if "pieces" in args else _validation_shard(args, store)
 
 
-def _train_shard(args: dict[str, Any], store: Store) -> Output:
+def _train_shard(args: dict[str, Any], store: Store) -> Streamed:
     """Rows of a stretch of the training stream."""
     width = args["width"]
     parts = [
@@ -174,7 +177,7 @@ def _read_bucket(sources: Sequence[Sequence[Any]], store: Store) -> pack.Bucket:
     return pack.Bucket(index, tokens)
 
 
-def _validation_shard(args: dict[str, Any], store: Store) -> Output:
+def _validation_shard(args: dict[str, Any], store: Store) -> Streamed:
     """One row per window; a window lies inside one document."""
     windows, width = args["windows"], args["width"]
     count = len(windows)
@@ -190,8 +193,8 @@ def _validation_shard(args: dict[str, Any], store: Store) -> Output:
     return _shard(shards.fixed(tokens), spans)
 
 
-def _shard(tokens: shards.Column, spans: pack.Spans) -> Output:
-    data, info = shards.encode(
+def _shard(tokens: shards.Column, spans: pack.Spans) -> Streamed:
+    return shard_unit(
         {
             "tokens": tokens,
             "doc_index": shards.lists(spans.doc_index, spans.bounds),
@@ -200,7 +203,6 @@ def _shard(tokens: shards.Column, spans: pack.Spans) -> Output:
         },
         batch_rows=BATCH_ROWS,
     )
-    return Output(data, {"shard": info}, info["sha256"])
 
 
 TOKENS: Final = Stage("fineweb-tokens", 1, encode_unit)

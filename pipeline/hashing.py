@@ -1,6 +1,7 @@
 """Digests of files, JSON values and table rows: the only place that decides what a hash covers.
 
 - `canonical_json` has one byte sequence per value: sorted keys, no spaces, UTF-8, no NaN.
+- `Sink` hashes bytes on their way to wherever they go.
 - `RowsHasher` hashes the logical content of rows: neither the container (stream, file, Parquet),
   nor chunking, nor batch size, nor offsets reach the digest.
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 _CHUNK: Final = 1 << 22
+_PIECE: Final = 1 << 21  # of a sink: stays in the cache from being filled to being written
 
 
 def canonical_json(value: Any) -> bytes:
@@ -46,6 +48,57 @@ def sha256_file(path: Path) -> str:
         while chunk := file.read(_CHUNK):
             hasher.update(chunk)
     return hasher.hexdigest()
+
+
+class Sink:
+    """Bytes on their way to `send`, hashed and counted; a file, as far as Arrow is concerned.
+
+    They pass through one small buffer, so that large objects need no memory of their size.
+    """
+
+    closed: Final = False
+
+    def __init__(self, send: Callable[[memoryview], None]) -> None:
+        self._send = send
+        self._hasher = hashlib.sha256()
+        self._buffer = memoryview(bytearray(_PIECE))
+        self._held = 0
+        self.size = 0
+
+    def write(self, data: Any) -> int:
+        """Take bytes (buffer protocol)."""
+        view = memoryview(data).cast("B")
+        if self._held + len(view) > _PIECE:
+            self.flush()
+        if len(view) > _PIECE:
+            self._pass(view)
+        else:
+            self._buffer[self._held : self._held + len(view)] = view
+            self._held += len(view)
+        self.size += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Send what is held."""
+        if self._held:
+            self._pass(self._buffer[: self._held])
+            self._held = 0
+
+    def _pass(self, view: memoryview) -> None:
+        self._hasher.update(view)
+        self._send(view)
+
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self.size
+
+    def close(self) -> None:
+        """Arrow closes its files; this one goes on."""
+
+    def hexdigest(self) -> str:
+        """sha256 (hex) of all bytes, which are sent first."""
+        self.flush()
+        return self._hasher.hexdigest()
 
 
 class RowsHasher:

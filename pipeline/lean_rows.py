@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tangobench.pipeline import shards
-from tangobench.pipeline.build import Output
+from tangobench.pipeline.build import Streamed, shard_unit
 from tangobench.pipeline.lean_arrays import offsets_of, unpack, unpack_texts
 from tangobench.pipeline.lean_tokens import KINDS
 from tangobench.pipeline.store import Store
@@ -29,7 +29,7 @@ _END: Final = np.array([EOT], np.uint16).data
 _PARTS: Final = 4  # of a proof row: the file's tokens, the piece up to the proof, the proof, EOT
 
 
-def source_shard(args: dict[str, Any], store: Store) -> Output:
+def source_shard(args: dict[str, Any], store: Store) -> Streamed:
     """Source rows of some batches, without the files listed as left out."""
     tokens: list[memoryview] = []
     paths: list[str] = []
@@ -46,7 +46,7 @@ def source_shard(args: dict[str, Any], store: Store) -> Output:
         columns["length"].append(sizes[kept])
         names = unpack_texts(arrays, "path")
         paths += [names[i] for i in files[kept].tolist()]
-    data, info = shards.encode(
+    return shard_unit(
         {
             "tokens": _lists(tokens, 1, _joined(columns["tokens"], np.int64)),
             "path": shards.strings(paths),
@@ -55,10 +55,9 @@ def source_shard(args: dict[str, Any], store: Store) -> Output:
         },
         batch_rows=BATCH_ROWS,
     )
-    return Output(data, {"shard": info}, info["sha256"])
 
 
-def proof_shard(args: dict[str, Any], store: Store) -> Output:
+def proof_shard(args: dict[str, Any], store: Store) -> Streamed:
     """Proof rows of some batches, without the declarations listed as dropped."""
     tokens: list[memoryview] = []
     lengths, targets = [], []
@@ -83,8 +82,7 @@ def proof_shard(args: dict[str, Any], store: Store) -> Output:
         "declaration": shards.strings(names),
         "kind": shards.strings(kinds),
     }
-    data, info = shards.encode(columns, batch_rows=BATCH_ROWS)
-    return Output(data, {"shard": info}, info["sha256"])
+    return shard_unit(columns, batch_rows=BATCH_ROWS)
 
 
 def proof_lengths(arrays: dict[str, NDArray]) -> NDArray:

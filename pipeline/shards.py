@@ -5,12 +5,11 @@
 - `batch_offsets` make every record batch reachable in a memory-mapped file without reading others.
 - Arrow does not notice a flipped bit, so a shard's sha256 is checked whenever a process opens it.
 
-Usage: `buffer, info = encode({"tokens": lists(values, offsets)}, batch_rows=256)`.
+Usage: `info = write({"tokens": lists(values, offsets)}, sink, batch_rows=256)`.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tangobench.pipeline.hashing import RowsHasher
+from tangobench.pipeline.hashing import RowsHasher, Sink
 
 NDArray = np.ndarray[Any, Any]
 
@@ -84,44 +83,41 @@ def shard_name(split: str, index: int, total: int) -> str:
     return f"{split}-{index:05d}-of-{total:05d}.arrow"
 
 
-def encode(columns: dict[str, Column], *, batch_rows: int) -> tuple[pa.Buffer, dict[str, Any]]:
-    """The shard's bytes and what the lock records of them."""
+def write(columns: dict[str, Column], sink: Sink, *, batch_rows: int) -> dict[str, Any]:
+    """Write a shard, the first thing in its sink; returns what the lock records of it."""
     schema = pa.schema([pa.field(name, column.type) for name, column in columns.items()])
     rows = {column.rows for column in columns.values()}
     if len(rows) != 1:
         raise ValueError(f"columns of unequal length: { {n: c.rows for n, c in columns.items()} }")
-    buffer = pa.allocate_buffer(_capacity(columns, batch_rows), resizable=True)
-    sink = pa.FixedSizeBufferWriter(buffer)
     hasher = RowsHasher()
     offsets: list[int] = []
     tokens = 0
-    with pa.ipc.new_stream(sink, schema) as writer:
+    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), schema) as writer:
         for start, stop in _ranges(rows.pop(), batch_rows):
             arrays = [column.part(start, stop) for column in columns.values()]
             batch = pa.RecordBatch.from_arrays(arrays, schema=schema)
             # The writer puts the schema before the first batch, not when it is opened.
-            offsets.append(sink.tell() or schema.serialize().size)
+            offsets.append(sink.size or schema.serialize().size)
             writer.write_batch(batch)
             hasher.update(batch)
             if "tokens" in columns:
                 tokens += len(batch.column("tokens").flatten())
-    buffer.resize(sink.tell())
-    data = buffer
-    return data, {
+    return {
         "rows": next(iter(columns.values())).rows,
         "tokens": tokens,
-        "bytes": data.size,
-        "sha256": hashlib.sha256(data).hexdigest(),
+        "bytes": sink.size,
+        "sha256": sink.hexdigest(),
         "rows_sha256": hasher.hexdigest(),
         "batch_rows": batch_rows,
         "batch_offsets": offsets,
     }
 
 
-def _capacity(columns: dict[str, Column], batch_rows: int) -> int:
-    """More bytes than the shard can have: a sink that grows would copy it about twice."""
-    batches = -(-next(iter(columns.values())).rows // batch_rows) + 2
-    return sum(column.bytes for column in columns.values()) + batches * len(columns) * 2048
+def encode(columns: dict[str, Column], *, batch_rows: int) -> tuple[pa.Buffer, dict[str, Any]]:
+    """A shard's bytes in memory and what the lock records of them."""
+    pieces: list[bytes] = []
+    info = write(columns, Sink(lambda view: pieces.append(bytes(view))), batch_rows=batch_rows)
+    return pa.py_buffer(b"".join(pieces)), info
 
 
 def _ranges(total: int, step: int) -> Iterator[tuple[int, int]]:

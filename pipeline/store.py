@@ -17,16 +17,21 @@ import json
 import os
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from tangobench.errors import CorruptionError, ResourceError, UsageError
-from tangobench.pipeline.files import link_atomic, write_atomic
-from tangobench.pipeline.hashing import canonical_json, digest, sha256_bytes
+from tangobench.pipeline.files import link_atomic, unnamed_file, write_all, write_atomic
+from tangobench.pipeline.hashing import Sink, canonical_json, digest, sha256_bytes
+
+Send = Callable[[memoryview], None]
+Keep = Callable[[str], None]
 
 _SMALL: Final = 1 << 20  # below this a read beats mapping a file of many megabytes
 
@@ -59,14 +64,28 @@ class Record:
 class Store(ABC):
     """Objects and records; the two subclasses decide where bytes live."""
 
-    def put(self, key: str, data: Any, result: dict[str, Any], sha256: str | None = None) -> Record:
-        """Store a unit's object, then its record; `sha256` is the object's, if known."""
+    def put(self, key: str, data: Any, result: dict[str, Any]) -> Record:
+        """Store a unit's object, then its record."""
+        address = sha256_bytes(data)
+        self._write(_object_name(address), data)
+        return self._remember(key, address, memoryview(data).nbytes, result)
+
+    def put_streamed(
+        self, key: str, write: Callable[[Sink], dict[str, Any]], expected: int
+    ) -> Record:
+        """`put` of an object that is written piece by piece; `write` returns its result."""
+        with self._unnamed(expected) as (send, keep):
+            sink = Sink(send)
+            result = write(sink)
+            address = sink.hexdigest()
+            keep(_object_name(address))
+        return self._remember(key, address, sink.size, result)
+
+    def _remember(self, key: str, address: str, size: int, result: dict[str, Any]) -> Record:
         # As it will be read back: tuples become lists, keys strings, and then sorted. A build that
         # resumes must see exactly what the build that was killed saw.
         result = json.loads(canonical_json(json.loads(json.dumps(result))))
-        address = sha256 or sha256_bytes(data)
-        self._write(_object_name(address), data)
-        record = Record(key=key, address=address, size=memoryview(data).nbytes, result=result)
+        record = Record(key=key, address=address, size=size, result=result)
         self._write(_record_name(key), record.to_bytes())
         return record
 
@@ -103,6 +122,10 @@ class Store(ABC):
     def _write(self, name: str, data: Any) -> None: ...
 
     @abstractmethod
+    def _unnamed(self, expected: int) -> AbstractContextManager[tuple[Send, Keep]]:
+        """A way to send pieces of an object, and one to give it its name when it is whole."""
+
+    @abstractmethod
     def _read(self, name: str) -> pa.Buffer: ...
 
 
@@ -114,7 +137,16 @@ class LocalStore(Store):
     scratch: str
 
     def _write(self, name: str, data: Any) -> None:
-        write_atomic(self.root / name, data, scratch=self.root / "tmp" / self.scratch)
+        write_atomic(self.root / name, data, scratch=self._scratch)
+
+    @contextlib.contextmanager
+    def _unnamed(self, expected: int) -> Iterator[tuple[Send, Keep]]:
+        with unnamed_file(self._scratch, self.root / "objects", expected) as file:
+            yield partial(write_all, file.descriptor), lambda name: file.keep(self.root / name)
+
+    @property
+    def _scratch(self) -> Path:
+        return self.root / "tmp" / self.scratch
 
     def _read(self, name: str) -> pa.Buffer:
         path = self.root / name
@@ -150,7 +182,7 @@ class LocalStore(Store):
 
     def clear_scratch(self) -> None:
         """Remove temporary files of this build's dead writers."""
-        shutil.rmtree(self.root / "tmp" / self.scratch, ignore_errors=True)
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +195,15 @@ class RemoteStore(Store):
         with _explain(self.url):
             fs, root = _file_system(self.url)
             fs.pipe_file(f"{root}/{name}", bytes(memoryview(data)))
+
+    @contextlib.contextmanager
+    def _unnamed(self, expected: int) -> Iterator[tuple[Send, Keep]]:
+        pieces: list[bytes] = []  # one PUT is atomic, so it must have all of them
+
+        def send(view: memoryview) -> None:
+            pieces.append(bytes(view))
+
+        yield send, lambda name: self._write(name, b"".join(pieces))
 
     def _read(self, name: str) -> pa.Buffer:
         with _explain(self.url):

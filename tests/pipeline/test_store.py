@@ -3,9 +3,10 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import tempfile
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangobench.errors import CorruptionError, ResourceError, UsageError, without_secrets
@@ -34,6 +35,49 @@ def test_put_and_get(store):
     assert bytes(store.read(record.address)) == b"hello"
     assert bytes(store.read_range(record.address, 1, 3)) == b"ell"
     assert pickle.loads(pickle.dumps(store)).get(KEY) == record
+
+
+PIECES = st.lists(st.binary(max_size=40) | st.sampled_from([b"x" * (1 << 21), b"y" * 3_000_000]))
+
+
+@settings(max_examples=40, deadline=None)
+@given(PIECES)
+def test_an_object_in_pieces_is_the_object_whole(pieces):
+    with tempfile.TemporaryDirectory() as folder:
+        for store in (open_store(folder), open_store(f"memory://{folder}")):
+
+            def write(sink):
+                return {"places": [sink.write(piece) and sink.tell() for piece in pieces]}
+
+            record = store.put_streamed(KEY, write, 0)
+            whole = store.put(KEY, b"".join(pieces), record.result)
+            assert record == whole == store.get(KEY)
+            ends = [place for place in record.result["places"] if place]
+            assert ends == sorted(ends)
+
+
+@pytest.mark.parametrize("where", ["folder", "memory"])
+def test_an_object_that_is_not_finished_is_not_there(tmp_path, where):
+    store = open_store(str(tmp_path) if where == "folder" else f"memory://{tmp_path}")
+
+    def fail(sink):
+        sink.write(b"x" * 5_000_000)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        store.put_streamed(KEY, fail, 5_000_000)
+    assert store.get(KEY) is None
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_full_disk_names_the_bytes_of_an_object_in_pieces(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(ResourceError) as caught:
+        open_store(str(tmp_path)).put_streamed(KEY, lambda sink: {"n": sink.write(b"x")}, 12_345)
+    assert caught.value.details["bytes_needed"] == 12_345
 
 
 def test_an_empty_object(store):

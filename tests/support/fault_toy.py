@@ -15,7 +15,17 @@ import pyarrow.parquet as pq
 
 from tangobench.errors import InputError
 from tangobench.pipeline import api, shards, spec
-from tangobench.pipeline.build import Job, Output, Result, ShardFile, SideFile, Stage, Unit
+from tangobench.pipeline.build import (
+    Job,
+    Output,
+    Result,
+    ShardFile,
+    SideFile,
+    Stage,
+    Streamed,
+    Unit,
+    shard_unit,
+)
 from tangobench.pipeline.hashing import rows_sha256
 
 NAME = "toy"
@@ -53,7 +63,7 @@ def draw(args: dict, store) -> Output:
     return Output(values.tobytes(), {"sum": int(values.sum()), "tuple": (1, 2), "keys": {3: "x"}})
 
 
-def shape(args: dict, store) -> Output:
+def shape(args: dict, store) -> Streamed:
     """One shard from one object of the stage before."""
     values = np.frombuffer(store.read(args["address"]), np.uint16)
     if args["config"] == "wide":
@@ -65,8 +75,7 @@ def shape(args: dict, store) -> Output:
             "target_start": shards.scalars(np.full(args["rows"], 2, np.uint16)),
             "path": shards.strings([f"Füße/{n}.lean" for n in range(args["rows"])]),
         }
-    data, info = shards.encode(columns, batch_rows=2)
-    return Output(data, {"shard": info})
+    return shard_unit(columns, batch_rows=2)
 
 
 def decide(args: dict, store) -> Output:
