@@ -62,7 +62,7 @@ def shard_unit(columns: dict[str, shards.Column], *, batch_rows: int) -> Streame
     def write(sink: Sink) -> dict[str, Any]:
         return {"shard": shards.write(columns, sink, batch_rows=batch_rows)}
 
-    return Streamed(write, sum(column.bytes for column in columns.values()))
+    return Streamed(write, shards.room(columns, batch_rows=batch_rows))
 
 
 @dataclass(frozen=True, slots=True)

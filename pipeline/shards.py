@@ -120,6 +120,12 @@ def encode(columns: dict[str, Column], *, batch_rows: int) -> tuple[pa.Buffer, d
     return pa.py_buffer(b"".join(pieces)), info
 
 
+def room(columns: dict[str, Column], *, batch_rows: int) -> int:
+    """More bytes than the shard will have."""
+    batches = -(-next(iter(columns.values())).rows // batch_rows) + 2
+    return sum(column.bytes for column in columns.values()) + batches * len(columns) * 2048
+
+
 def _ranges(total: int, step: int) -> Iterator[tuple[int, int]]:
     for start in range(0, total, step):
         yield start, min(start + step, total)

@@ -156,6 +156,7 @@ def naive(kind: str) -> None:
         return
     store.write_atomic = publish.write_atomic = in_place
     store.LocalStore.place = store.Store.place
+    store.LocalStore._unnamed = store.RemoteStore._unnamed  # whole, by the writer above
     if kind == "trusting":
         store.Store.get = trusting_get
         publish._holds = lambda path, entry: path.exists()
