@@ -13,7 +13,7 @@ Usage: `replicate("sample", "dm_math", Path("out"), workers=2)`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -35,6 +35,11 @@ FORMAT: Final = "tangobench-replication/1"
 # Seconds of a step relative to the cheapest, for the ETA and to start long runs first.
 _COST: Final = {"tango": 4.0, "wango": 4.0, "recurrent_transformer": 3.0}
 _WATCH_SECONDS: Final = 2.0
+METRICS_OF: Final = {
+    "fineweb": ["fineweb"],
+    "lean": ["lean_joint", "lean_source", "lean_proof"],
+    "dm_math": ["dm_math"],
+}
 # The paper's orderings: (lower, higher).
 CLAIMS: Final = (
     *(("tango", other) for other in ARCHS if other != "tango"),
@@ -192,11 +197,12 @@ def _watch(todo: Sequence[Run], out: Path, reporter: Reporter, stop: threading.E
         stop.wait(_WATCH_SECONDS)
 
 
-def summarise(profile: str, dataset: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Scores by architecture and the paper's orderings, judged."""
+def summarise(profile: Family, dataset: str, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Scores by architecture and, once all runs are there, the paper's orderings, judged."""
     require_one_root(results)
-    metrics = ["lean_joint", "lean_source", "lean_proof"] if dataset == "lean" else [dataset]
-    claims = () if profile == "sample" else CLAIMS
+    metrics = METRICS_OF[dataset]
+    whole = len(results) == len(runs(profile, dataset))
+    claims = CLAIMS if whole and profile != "sample" else ()
     return {
         "format": FORMAT,
         "profile": profile,
@@ -244,6 +250,16 @@ def verdict(interval: tuple[float, float, float] | None) -> str:
     return "undecided, mean agrees" if mean > 0 else "undecided, mean disagrees"
 
 
+def replication_tables(results: Sequence[dict[str, Any]]) -> Iterator[Table]:
+    """The tables of every replication that some of the results belong to."""
+    profiles: tuple[Family, ...] = ("mini", "sample")
+    for profile in profiles:
+        for dataset in METRICS_OF:
+            names = {run.name for run in runs(profile, dataset)}
+            if found := [result for result in results if result["run"] in names]:
+                yield from summary_tables(summarise(profile, dataset, found))
+
+
 def summary_tables(summary: dict[str, Any]) -> list[Table]:
     """The scores and the claims of a replication."""
     metrics = summary["metrics"]
@@ -257,7 +273,7 @@ def summary_tables(summary: dict[str, Any]) -> list[Table]:
         score_rows.append(cells)
     heads = [h for m in metrics for h in (f"{METRICS[m]} ({name})", f"{METRICS[m]} (paper, 44M)")]
     compared = Table(
-        title=f"Validation NLL, {name}",
+        title=f"Validation NLL, {METRICS[metrics[0]]}, {name}",
         columns=["Model", *heads],
         rows=score_rows,
         note="A toy trained for seconds: it shows that everything runs and says nothing about the "
@@ -265,12 +281,13 @@ def summary_tables(summary: dict[str, Any]) -> list[Table]:
         if summary["profile"] == "sample"
         else "Models and budgets are smaller than the paper's: compare orders, not values.",
     )
-    return [compared, _claims_table(summary["claims"], name)] if summary["claims"] else [compared]
+    title = f"The paper's orderings, {METRICS[metrics[0]]}, {name}"
+    return [compared, _claims_table(summary["claims"], title)] if summary["claims"] else [compared]
 
 
-def _claims_table(claims: Sequence[dict[str, Any]], name: str) -> Table:
+def _claims_table(claims: Sequence[dict[str, Any]], title: str) -> Table:
     return Table(
-        title=f"The paper's orderings, {name}",
+        title=title,
         columns=["Claim", "Difference", "95% interval", "Per seed", "Paper", "Verdict"],
         rows=[_claim_row(claim) for claim in claims],
         note="NLL of the second model minus the first on equal seeds and rows; positive agrees "

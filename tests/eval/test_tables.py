@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,14 @@ from tangobench.cli import main
 from tangobench.errors import MismatchError
 from tangobench.eval import published
 from tangobench.eval.render import FORMS, Table, render
-from tangobench.eval.replicate import CLAIMS, judge, summarise, summary_tables, verdict
+from tangobench.eval.replicate import (
+    CLAIMS,
+    judge,
+    replication_tables,
+    summarise,
+    summary_tables,
+    verdict,
+)
 from tangobench.eval.results import write_result
 from tangobench.eval.tables import compute, nll_table, paper_tables, parameters, spread
 from tangobench.model.config import ARCHS
@@ -178,6 +186,26 @@ def test_a_reversed_order_is_reported_as_reversed():
     assert len(tables) == 2
     assert "TANGO < WANGO" in tables[1].rows[0]
     assert "reversed" in tables[1].rows[0]
+
+
+def test_a_replication_is_judged_once_all_its_runs_are_there():
+    whole = replication({arch: 0.01 * place for place, arch in enumerate(ARCHS)})
+    scores, claims = replication_tables(whole)
+    assert "DeepMind Mathematics, mini" in scores.title and len(claims.rows) == 7
+    (scores,) = replication_tables([*whole[:7], result(runs("published", "lean")[0], 1.0)])
+    assert [row[1] for row in scores.rows[:3]] == [
+        "1.000 ± 0.100",
+        "1.010 ± 0.100",
+        "1.120 (1 of 3 runs)",
+    ]
+    assert scores.rows[3][1] == "missing"
+    assert not list(replication_tables([]))
+
+
+def test_the_tables_that_are_shipped_are_those_of_the_results(capsys):
+    folder = Path(__file__).parents[2] / "results"
+    assert main(["tables", str(folder)]) == 0
+    assert capsys.readouterr().out == (folder / "tables.md").read_text()
 
 
 def test_a_toy_makes_no_claims():

@@ -34,8 +34,9 @@ def add(commands: Any) -> None:
     tabler = commands.add_parser(
         "tables",
         help="the paper's five tables, ours beside the paper's",
-        description="After the paper's tables come those of what it does not report, as far as "
-        "results hold it: bits per byte, exact match, probes, ablations.",
+        description="After the paper's tables come small replications with the paper's orderings "
+        "judged, then what the paper does not report, as far as results hold it: bits per byte, "
+        "exact match, probes, ablations.",
     )
     tabler.add_argument(
         "folders",
@@ -134,6 +135,7 @@ def _print_scores(result: dict[str, Any]) -> None:
 def _tables(args: argparse.Namespace) -> int:
     from tangobench.eval.beyond import beyond_tables
     from tangobench.eval.render import render
+    from tangobench.eval.replicate import replication_tables
     from tangobench.eval.results import read_results
     from tangobench.eval.tables import paper_tables
 
@@ -142,7 +144,7 @@ def _tables(args: argparse.Namespace) -> int:
             raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
     folders = args.folders or [Path("results"), Path("out/results")]
     results = read_results(folders)
-    tables = [*paper_tables(results), *beyond_tables(results)]
+    tables = [*paper_tables(results), *replication_tables(results), *beyond_tables(results)]
     if args.json:
         emit_json([{"title": t.title, "columns": t.columns, "rows": t.rows} for t in tables])
     else:
