@@ -13,17 +13,16 @@ Usage: `replicate("sample", "dm_math", Path("out"), workers=2)`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import TangobenchError, UsageError
 from tangobench.eval.intervals import paired_t
-from tangobench.eval.published import LABELS, METRICS, NLL
-from tangobench.eval.render import Table
+from tangobench.eval.published import NLL
 from tangobench.eval.results import evaluate, read_result, require_questions, write_result
-from tangobench.eval.tables import require_one_root, scores, spread
+from tangobench.eval.tables import require_one_root, scores
 from tangobench.model.config import ARCHS
 from tangobench.model.recipes import RECIPES, Family, Run, runs
 from tangobench.model.train import Options, dataset_of, run_folder, train
@@ -248,60 +247,3 @@ def verdict(interval: tuple[float, float, float] | None) -> str:
     if high < 0:
         return "reversed"
     return "undecided, mean agrees" if mean > 0 else "undecided, mean disagrees"
-
-
-def replication_tables(results: Sequence[dict[str, Any]]) -> Iterator[Table]:
-    """The tables of every replication that some of the results belong to."""
-    profiles: tuple[Family, ...] = ("mini", "sample")
-    for profile in profiles:
-        for dataset in METRICS_OF:
-            names = {run.name for run in runs(profile, dataset)}
-            if found := [result for result in results if result["run"] in names]:
-                yield from summary_tables(summarise(profile, dataset, found))
-
-
-def summary_tables(summary: dict[str, Any]) -> list[Table]:
-    """The scores and the claims of a replication."""
-    metrics = summary["metrics"]
-    name = f"{summary['profile']} replication"
-    score_rows = []
-    for arch in ARCHS:
-        cells = [LABELS[arch]]
-        for metric in metrics:
-            mean, deviation = NLL[4][arch][metric]
-            cells += [spread(summary["scores"][arch][metric]), f"{mean:.3f} ± {deviation:.3f}"]
-        score_rows.append(cells)
-    heads = [h for m in metrics for h in (f"{METRICS[m]} ({name})", f"{METRICS[m]} (paper, 44M)")]
-    compared = Table(
-        title=f"Validation NLL, {METRICS[metrics[0]]}, {name}",
-        columns=["Model", *heads],
-        rows=score_rows,
-        note="A toy trained for seconds: it shows that everything runs and says nothing about the "
-        "models."
-        if summary["profile"] == "sample"
-        else "Models and budgets are smaller than the paper's: compare orders, not values.",
-    )
-    title = f"The paper's orderings, {METRICS[metrics[0]]}, {name}"
-    return [compared, _claims_table(summary["claims"], title)] if summary["claims"] else [compared]
-
-
-def _claims_table(claims: Sequence[dict[str, Any]], title: str) -> Table:
-    return Table(
-        title=title,
-        columns=["Claim", "Difference", "95% interval", "Per seed", "Paper", "Verdict"],
-        rows=[_claim_row(claim) for claim in claims],
-        note="NLL of the second model minus the first on equal seeds and rows; positive agrees "
-        "with the paper. Student's t over seeds.",
-    )
-
-
-def _claim_row(claim: dict[str, Any]) -> list[str]:
-    interval = claim["interval"]
-    return [
-        f"{LABELS[claim['lower']]} < {LABELS[claim['higher']]}",
-        "–" if claim["mean"] is None else f"{claim['mean']:+.4f}",
-        "–" if interval is None else f"{interval[0]:+.4f} … {interval[1]:+.4f}",
-        ", ".join(f"{difference:+.4f}" for difference in claim["differences"]),
-        f"{claim['paper']:+.3f}",
-        claim["verdict"],
-    ]

@@ -23,7 +23,7 @@ from tangobench.eval.beyond import group_tables
 from tangobench.eval.charts import Axis, Figure, Series, Table, lines, scatter
 from tangobench.eval.charts_scale import short
 from tangobench.eval.replicate import FORMAT as REPLICATION
-from tangobench.eval.replicate import summary_tables
+from tangobench.eval.replication_tables import summary_tables
 from tangobench.eval.report_breakdowns import breakdown_figures
 from tangobench.eval.report_gather import Found, title_of
 from tangobench.eval.report_runs import Group, groups, operations, run_macs, values

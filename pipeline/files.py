@@ -36,24 +36,39 @@ _DENIED: Final = {
     errno.ENAMETOOLONG,
     errno.ELOOP,
 }
-_NO_LINKS: Final = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 @dataclass(slots=True)
 class Unnamed:
-    """A file under a temporary name."""
+    """A file under a temporary name; `target` and `needed` are for messages."""
 
     descriptor: int
     path: Path
+    target: Path
+    needed: int
+    is_open: bool = True
     kept: bool = False
+
+    def write(self, data: Any) -> None:
+        """Write every byte of `data` (buffer protocol)."""
+        with explain_os_errors(self.target, self.needed):
+            write_all(self.descriptor, data)
 
     def keep(self, path: Path) -> None:
         """Give it its name: the bytes are durable before it, and it before this returns."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.fsync(self.descriptor)
-        self.path.replace(path)
-        self.kept = True
-        sync_folder(path.parent)
+        with explain_os_errors(path, self.needed):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.fsync(self.descriptor)
+            self.close()
+            self.path.replace(path)
+            self.kept = True
+            sync_folder(path.parent)
+
+    def close(self) -> None:
+        """Close the descriptor, once."""
+        if self.is_open:
+            self.is_open = False
+            os.close(self.descriptor)
 
 
 @contextlib.contextmanager
@@ -62,19 +77,24 @@ def unnamed_file(folder: Path, target: Path, needed: int) -> Iterator[Unnamed]:
 
     `target` is what messages call it, `needed` its size, for the message of a full disk.
     """
-    # Unique also between threads and between machines that share the folder.
-    temporary = folder / f"{PARTIAL}{secrets.token_hex(8)}-{target.name[-40:]}"
+    temporary = _temporary(folder, target)
     with explain_os_errors(target, needed):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        file = Unnamed(descriptor, temporary)
-        try:
-            yield file
-        finally:
-            os.close(descriptor)
-            if not file.kept:
-                with contextlib.suppress(OSError):
-                    temporary.unlink(missing_ok=True)
+    file = Unnamed(descriptor, temporary, target, needed)
+    try:
+        yield file
+    finally:
+        if not file.kept:
+            with contextlib.suppress(OSError):
+                file.close()
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _temporary(folder: Path, target: Path) -> Path:
+    """A name that is unique also between threads and between machines that share the folder."""
+    return folder / f"{PARTIAL}{secrets.token_hex(8)}-{target.name[-40:]}"
 
 
 @contextlib.contextmanager
@@ -84,7 +104,10 @@ def atomic_file(path: Path, *, needed: int = 0, scratch: Path | None = None) -> 
     `needed` is the size if known; `scratch` is a folder on the same file system for the temporary
     name.
     """
-    with unnamed_file(scratch or path.parent, path, needed) as file:
+    with (
+        explain_os_errors(path, needed),
+        unnamed_file(scratch or path.parent, path, needed) as file,
+    ):
         yield file.descriptor
         file.keep(path)
 
@@ -96,25 +119,22 @@ def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:
 
 
 def link_atomic(source: Path, path: Path) -> bool:
-    """Make `path` another name of `source`, a file that is never written again; False if the two
-    are on different file systems, or on one without links.
+    """Make `path` another name of `source`, a file that is never written again.
+
+    False if that cannot be: another file system, one without links, no permission. A copy then
+    either works or says why not.
     """
-    temporary = path.parent / f"{PARTIAL}{secrets.token_hex(8)}-{path.name[-40:]}"
-    with explain_os_errors(path, 0):
+    temporary = _temporary(path.parent, path)
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(source, temporary)
-        except OSError as error:
-            if error.errno in _NO_LINKS:
-                return False
-            raise
+        os.link(source, temporary)
         try:
             temporary.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
+        finally:  # of two names of one file, `replace` leaves both
+            temporary.unlink(missing_ok=True)
         sync_folder(path.parent)
+    except OSError:
+        return False
     return True
 
 

@@ -54,7 +54,7 @@ def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     unit = max(spec.unit_bytes, _LARGE_UNIT if rows > _MANY else 0)
     disk = rows * (2 * _DOCUMENT_BYTES + 2 * _DECISION_BYTES + _EDGES * _EDGE_BYTES)
     disk += 2 * _TOKEN_BYTES * min(tokens, text / 4)  # in units and in shards
-    memory = _memory(spec, rows, unit * wanted / max(text, 1), workers)
+    memory = _memory(rows, unit * wanted / max(text, 1), workers)
     hours = core_seconds / workers / 3600
     crew = f"{workers} worker{'s' if workers > 1 else ''}"
     lines = [
@@ -76,13 +76,11 @@ def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     }
 
 
-def _memory(spec: Spec, rows: int, unit_tokens_text: float, workers: int) -> float:
-    """A worker holds libraries and a hash partition, or a unit's texts and tokens, or a shard."""
+def _memory(rows: int, unit_tokens_text: float, workers: int) -> float:
+    """A worker holds libraries, and one hash partition or the texts and ids of one unit."""
     partition = 400e6 * min(1.0, rows / PART_ROWS)
-    shard = 2 * spec.context * min(spec.shard_rows, spec.train_rows)
     graph = min(100 * _EDGES * rows, 800e6)  # one process at a time, never beside partitions
-    held = max(partition, 3 * unit_tokens_text + 2.5 * shard)
-    return max(workers * (250e6 + held), 250e6 + graph)
+    return max(workers * (250e6 + max(partition, 7 * unit_tokens_text)), 250e6 + graph)
 
 
 def _settings(spec: Spec, rows: int, text: float, unit: int) -> list[str]:

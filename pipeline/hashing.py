@@ -53,7 +53,7 @@ def sha256_file(path: Path) -> str:
 class Sink:
     """Bytes on their way to `send`, hashed and counted; a file, as far as Arrow is concerned.
 
-    They pass through one small buffer, so that large objects need no memory of their size.
+    They pass through one small buffer: whoever sends them to a file never holds them all.
     """
 
     closed: Final = False

@@ -155,8 +155,7 @@ def start_pool(workers: int, start_method: StartMethod = "forkserver") -> Proces
 
 def _start_server(preload: Sequence[str]) -> None:
     """Start the process that workers are forked from, unless it runs; they inherit its modules."""
-    modules = ["tangobench.pipeline.without_pandas", "tangobench.pipeline.build", *preload]
-    multiprocessing.set_forkserver_preload(modules)
+    multiprocessing.set_forkserver_preload(["tangobench.pipeline.build", *preload])
     with _explain_no_workers():
         forkserver.ensure_running()
 
@@ -183,14 +182,14 @@ def stop_pool(pool: ProcessPoolExecutor) -> None:
     pool.shutdown(wait=True, cancel_futures=True)
 
 
-def make_runner(workers: int, dataset: str = "") -> Runner:
+def make_runner(workers: int, dataset: str = "", *, preload: Sequence[str] = ()) -> Runner:
     """The runner for a worker count; one worker needs no process of its own.
 
     Workers that are started for a dataset have its modules and the encoder loaded.
     """
     if workers == 1:
         return SerialRunner()
-    return ProcessRunner(workers, preload=PRELOAD.get(dataset, ()))
+    return ProcessRunner(workers, preload=[*preload, *PRELOAD.get(dataset, ())])
 
 
 def _prepare_worker() -> None:

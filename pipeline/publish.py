@@ -174,9 +174,10 @@ def _place(folder: Path, entry: dict[str, Any], store: Store, address: str) -> N
     path = folder / entry["path"]
     if _holds(path, entry):
         return
-    if sha256_bytes(store.read(address)) != entry["sha256"]:
+    data = store.read(address)
+    if sha256_bytes(data) != entry["sha256"]:
         raise broken(path, "corrupt", "its copy in the unit store is damaged", "unit")
-    store.place(address, path)
+    store.place(address, data, path)
 
 
 def _remove_strays(folder: Path, known: set[str]) -> None:

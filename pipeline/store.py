@@ -20,14 +20,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
 from tangobench.errors import CorruptionError, ResourceError, UsageError
-from tangobench.pipeline.files import link_atomic, unnamed_file, write_all, write_atomic
+from tangobench.pipeline.files import link_atomic, unnamed_file, write_atomic
 from tangobench.pipeline.hashing import Sink, canonical_json, digest, sha256_bytes
 
 Send = Callable[[memoryview], None]
@@ -111,9 +110,9 @@ class Store(ABC):
         """A part of an object."""
         return self.read(address).slice(start, length)
 
-    def place(self, address: str, path: Path) -> None:
-        """Put a copy of an object at `path`, whole or not at all."""
-        write_atomic(path, self.read(address))
+    def place(self, address: str, data: Any, path: Path) -> None:
+        """Put an object, whose bytes are `data`, at `path`, whole or not at all."""
+        write_atomic(path, data)
 
     def clear_scratch(self) -> None:  # noqa: B027 - object stores have nothing to clear
         """Remove temporary files of this build's dead writers."""
@@ -142,7 +141,7 @@ class LocalStore(Store):
     @contextlib.contextmanager
     def _unnamed(self, expected: int) -> Iterator[tuple[Send, Keep]]:
         with unnamed_file(self._scratch, self.root / "objects", expected) as file:
-            yield partial(write_all, file.descriptor), lambda name: file.keep(self.root / name)
+            yield file.write, lambda name: file.keep(self.root / name)
 
     @property
     def _scratch(self) -> Path:
@@ -175,10 +174,10 @@ class LocalStore(Store):
         except FileNotFoundError:
             raise _gone(address) from None
 
-    def place(self, address: str, path: Path) -> None:
+    def place(self, address: str, data: Any, path: Path) -> None:
         """Give an object the name `path` too: no second copy where the file system has links."""
         if not link_atomic(self.root / _object_name(address), path):
-            Store.place(self, address, path)  # `super()` fails in a class with slots
+            write_atomic(path, data)
 
     def clear_scratch(self) -> None:
         """Remove temporary files of this build's dead writers."""
@@ -198,12 +197,8 @@ class RemoteStore(Store):
 
     @contextlib.contextmanager
     def _unnamed(self, expected: int) -> Iterator[tuple[Send, Keep]]:
-        pieces: list[bytes] = []  # one PUT is atomic, so it must have all of them
-
-        def send(view: memoryview) -> None:
-            pieces.append(bytes(view))
-
-        yield send, lambda name: self._write(name, b"".join(pieces))
+        whole = bytearray()  # one PUT is atomic, so it must have all of it
+        yield whole.extend, lambda name: self._write(name, whole)
 
     def _read(self, name: str) -> pa.Buffer:
         with _explain(self.url):

@@ -1,8 +1,8 @@
 """Importing this keeps pyarrow from importing pandas, for programs that hold nothing of pandas.
 
 - At its first conversion pyarrow imports pandas to know its types: 0.25 s of CPU in every process.
-- It asks once. Later `to_pandas()` works as always; only series given to `pa.array` would not be
-  recognised, so this is for our own programs and their workers, never for a library.
+- It asks once. Later `to_pandas()` works as always; series and frames given to `pa.array` or
+  `pa.table` would not be recognised, so this is for our own programs, never for a library.
 
 Usage: `import tangobench.pipeline.without_pandas`.
 """

@@ -124,7 +124,9 @@ def test_the_command_and_the_report_show_them(toy_out, tmp_path, capsys):
         printed = capsys.readouterr().out
         assert all(render(table, form) in printed for table in made)
     assert main(["tables", str(toy_out / "results"), "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 5 + len(made)
+    titles = [table["title"] for table in json.loads(capsys.readouterr().out)]
+    assert titles[5] == "Validation NLL, DeepMind Mathematics, sample replication"
+    assert titles[6:] == [table.title for table in made]
     page = write_report(toy_out, tmp_path).parent / "results.html"
     text = page.read_text(encoding="utf-8")
     for table in made:

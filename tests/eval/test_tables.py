@@ -17,11 +17,10 @@ from tangobench.eval.render import FORMS, Table, render
 from tangobench.eval.replicate import (
     CLAIMS,
     judge,
-    replication_tables,
     summarise,
-    summary_tables,
     verdict,
 )
+from tangobench.eval.replication_tables import replication_tables, summary_tables
 from tangobench.eval.results import write_result
 from tangobench.eval.tables import compute, nll_table, paper_tables, parameters, spread
 from tangobench.model.config import ARCHS
@@ -35,6 +34,7 @@ def result(run, nll, root="a" * 64):
     return {
         "format": "tangobench-result/1",
         "run": run.name,
+        "run_sha256": run.sha256,
         "family": run.recipe.family,
         "dataset": run.recipe.dataset,
         "recipe": run.recipe.as_json(),
@@ -200,6 +200,13 @@ def test_a_replication_is_judged_once_all_its_runs_are_there():
     ]
     assert scores.rows[3][1] == "missing"
     assert not list(replication_tables([]))
+
+
+def test_runs_on_two_roots_are_two_replications():
+    whole = replication(dict.fromkeys(ARCHS, 0.0))
+    moved = [{**result, "data": {**result["data"], "root": "b" * 64}} for result in whole[:3]]
+    assert len(list(replication_tables([*whole, *moved]))) == 3
+    assert not list(replication_tables([{**result, "run_sha256": "of before"} for result in whole]))
 
 
 def test_the_tables_that_are_shipped_are_those_of_the_results(capsys):

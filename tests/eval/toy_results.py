@@ -57,6 +57,7 @@ def _result(run: Run, root: str, names: list[str]) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "run": run.name,
+        "run_sha256": run.sha256,
         "family": run.recipe.family,
         "dataset": run.recipe.dataset,
         "arch": run.recipe.arch,

@@ -29,7 +29,7 @@ from .test_training import drive as drive_training
 pytestmark = pytest.mark.faults
 
 SUPPORT = Path(fault_toy.__file__).parent
-WRITING = {"open", "write", "fsync", "mkdir", "replace"}
+WRITING = {"open", "write", "fsync", "mkdir", "replace", "link"}
 
 
 def in_child(action) -> int:

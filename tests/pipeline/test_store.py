@@ -4,7 +4,9 @@ import errno
 import os
 import pickle
 import tempfile
+from itertools import accumulate
 
+import fsspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,16 +46,17 @@ PIECES = st.lists(st.binary(max_size=40) | st.sampled_from([b"x" * (1 << 21), b"
 @given(PIECES)
 def test_an_object_in_pieces_is_the_object_whole(pieces):
     with tempfile.TemporaryDirectory() as folder:
-        for store in (open_store(folder), open_store(f"memory://{folder}")):
+        for store in (open_store(folder), open_store("memory://pieces")):
 
             def write(sink):
-                return {"places": [sink.write(piece) and sink.tell() for piece in pieces]}
+                return {"ends": [sink.write(piece) + sink.tell() - len(piece) for piece in pieces]}
 
             record = store.put_streamed(KEY, write, 0)
-            whole = store.put(KEY, b"".join(pieces), record.result)
-            assert record == whole == store.get(KEY)
-            ends = [place for place in record.result["places"] if place]
-            assert ends == sorted(ends)
+            assert store.get(KEY) == record
+            assert bytes(store.read(record.address)) == b"".join(pieces)
+            assert record.result["ends"] == list(accumulate(map(len, pieces)))
+            assert record == store.put(KEY, b"".join(pieces), record.result)
+    fsspec.filesystem("memory").rm("/pieces", recursive=True)
 
 
 @pytest.mark.parametrize("where", ["folder", "memory"])
@@ -68,13 +71,18 @@ def test_an_object_that_is_not_finished_is_not_there(tmp_path, where):
         store.put_streamed(KEY, fail, 5_000_000)
     assert store.get(KEY) is None
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert not fsspec.filesystem("memory").glob(f"{tmp_path}/**")
+
+
+def failing(code):
+    def fail(*_):
+        raise OSError(code, os.strerror(code))
+
+    return fail
 
 
 def test_a_full_disk_names_the_bytes_of_an_object_in_pieces(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(os, "write", failing(errno.ENOSPC))
     with pytest.raises(ResourceError) as caught:
         open_store(str(tmp_path)).put_streamed(KEY, lambda sink: {"n": sink.write(b"x")}, 12_345)
     assert caught.value.details["bytes_needed"] == 12_345
@@ -199,32 +207,36 @@ def test_without_secrets(text, clean):
 def test_an_object_in_its_place_is_the_same_file_and_never_half_there(tmp_path):
     store = open_store(str(tmp_path / "units"))
     record = store.put(KEY, b"hello", {})
-    store.place(record.address, tmp_path / "data" / "a.arrow")
-    assert (tmp_path / "data" / "a.arrow").samefile(object_path(store, record))
-    assert [path.name for path in (tmp_path / "data").iterdir()] == ["a.arrow"]
+    for _ in range(2):
+        store.place(record.address, b"hello", tmp_path / "data" / "a.arrow")
+        assert (tmp_path / "data" / "a.arrow").samefile(object_path(store, record))
+        assert [path.name for path in (tmp_path / "data").iterdir()] == ["a.arrow"]
 
 
-@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK])
+@pytest.mark.parametrize("code", [errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EACCES])
 def test_an_object_is_copied_where_there_are_no_links(tmp_path, monkeypatch, code):
-    def refuse(*_):
-        raise OSError(code, os.strerror(code))
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", failing(code))
     store = open_store(str(tmp_path / "units"))
     record = store.put(KEY, b"hello", {})
-    store.place(record.address, tmp_path / "a.arrow")
+    store.place(record.address, b"hello", tmp_path / "a.arrow")
     assert (tmp_path / "a.arrow").read_bytes() == b"hello"
     assert not (tmp_path / "a.arrow").samefile(object_path(store, record))
 
 
 def test_a_full_disk_is_told_when_an_object_is_placed(tmp_path, monkeypatch):
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     store = open_store(str(tmp_path / "units"))
     record = store.put(KEY, b"hello", {})
-    monkeypatch.setattr(os, "link", full)
+    monkeypatch.setattr(os, "link", failing(errno.ENOSPC))
+    monkeypatch.setattr(os, "write", failing(errno.ENOSPC))
     with pytest.raises(ResourceError) as caught:
-        store.place(record.address, tmp_path / "a.arrow")
-    assert caught.value.kind == "disk-full"
+        store.place(record.address, b"hello", tmp_path / "a.arrow")
+    assert (caught.value.kind, caught.value.details["bytes_needed"]) == ("disk-full", 5)
     assert not (tmp_path / "a.arrow").exists()
+
+
+def test_an_error_of_the_unit_is_not_taken_for_one_of_the_store(tmp_path):
+    def lost(sink):
+        raise FileNotFoundError(errno.ENOENT, "gone", "input.txt")
+
+    with pytest.raises(FileNotFoundError, match=r"input\.txt"):
+        open_store(str(tmp_path)).put_streamed(KEY, lost, 5)

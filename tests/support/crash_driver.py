@@ -31,7 +31,7 @@ from tangobench.pipeline.manifest import LOCK_NAME
 from tangobench.pipeline.pool import SerialRunner
 
 DIED = 137
-WRITING = {"open", "write", "fsync", "mkdir", "replace"}
+WRITING = {"open", "write", "fsync", "mkdir", "replace", "link"}
 
 
 def in_child(action: Callable[[], None]) -> int:
@@ -130,7 +130,7 @@ def naive(kind: str) -> None:
     """Builders that the harness must catch."""
     really = publish.write_atomic
     place = store.LocalStore.place
-    late: list[tuple[store.LocalStore, str, Path]] = []
+    late: list[tuple[store.LocalStore, str, object, Path]] = []
 
     def in_place(path: Path, data: object, *, scratch: Path | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -163,7 +163,8 @@ def _runner(args: argparse.Namespace) -> Any:
     from tangobench.pipeline.pool import make_runner
 
     if args.runner == "processes" and args.address is None:
-        return make_runner(args.workers, args.dataset)
+        light = ["tangobench.pipeline.without_pandas"]
+        return make_runner(args.workers, args.dataset, preload=light)
     from tangobench.flows._runner import make_flow_runner
 
     return make_flow_runner(args.runner, workers=args.workers, address=args.address)

@@ -43,7 +43,7 @@ def add(commands: Any) -> None:
         nargs="*",
         type=Path,
         metavar="RESULTS",
-        help="folders of results (default: results and out/results)",
+        help="folders of results (default: out/results and results; the first that has a run wins)",
     )
     tabler.add_argument("--format", choices=FORMS, default="markdown")
     add_output_options(tabler)
@@ -135,14 +135,14 @@ def _print_scores(result: dict[str, Any]) -> None:
 def _tables(args: argparse.Namespace) -> int:
     from tangobench.eval.beyond import beyond_tables
     from tangobench.eval.render import render
-    from tangobench.eval.replicate import replication_tables
+    from tangobench.eval.replication_tables import replication_tables
     from tangobench.eval.results import read_results
     from tangobench.eval.tables import paper_tables
 
     for folder in args.folders:
         if not folder.is_dir():
             raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
-    folders = args.folders or [Path("results"), Path("out/results")]
+    folders = args.folders or [Path("out/results"), Path("results")]
     results = read_results(folders)
     tables = [*paper_tables(results), *replication_tables(results), *beyond_tables(results)]
     if args.json:
@@ -155,7 +155,8 @@ def _tables(args: argparse.Namespace) -> int:
 def _replicate(args: argparse.Namespace) -> int:
     from tangobench.eval.ablations import ablate, ablation_tables
     from tangobench.eval.render import render
-    from tangobench.eval.replicate import replicate, summary_tables
+    from tangobench.eval.replicate import replicate
+    from tangobench.eval.replication_tables import summary_tables
     from tangobench.pipeline.progress import Reporter
 
     if args.workers < 1:
