@@ -53,7 +53,7 @@ def nested(left: str, right: str, depth: int) -> bytes:
     left, right = re.escape(left), re.escape(right)
     pattern = f"{left}[^{left}{right}]*+{right}"
     for _ in range(depth - 1):
-        pattern = f"{left}(?:[^{left}{right}]++|{pattern})*+{right}"
+        pattern = f"{left}(?>(?:[^{left}{right}]++|{pattern})*){right}"
     return pattern.encode()
 
 
@@ -77,16 +77,17 @@ _WORD: Final = rb"(?:deriving\s++instance|" + _any_word(_RESERVED) + rb"|" + _LE
 _MODIFIER: Final = _any_word(_MODIFIERS)
 _BRACKETS: Final = nested("[", "]", 5)
 _OPENED: Final = (
-    rb"open(?:\s++(?:(?!in\b|" + _WORD + rb")[^\s()\[\]{}:@#\x01\x02]++|\([^()]*+\)))++\s++in\b\s*+"
+    rb"open(?>(?:\s++(?:(?!in\b|" + _WORD + rb")[^\s()\[\]{}:@#\x01\x02]++|\([^()]*+\)))+)"
+    rb"\s++in\b\s*+"
 )
 _IN: Final = rb"(?:" + _OPENED + rb"|set_option\s++\S++\s++\S++\s++in\b\s*+)"
 _PREFIX: Final = rb"(?:\x01\s*+|(?:@|scoped)" + _BRACKETS + rb"\s*+|" + _MODIFIER + rb"\s*+)"
 _SOFT: Final = rb"(?:#[a-z_]++|" + _any_word(_SOMETIMES) + rb")"
 _COMMAND: Final = (
     rb"(?=[a-z#@\x01\x02])(?:"
-    rb"(?P<outer>" + _IN + rb"*+)" + _PREFIX + rb"*+"
+    rb"(?P<outer>(?>" + _IN + rb"*))(?>" + _PREFIX + rb"*)"
     rb"(?:(?P<word>" + _WORD + rb"|\x02)|" + _SOFT + rb")"
-    rb"|(?:" + _IN + rb"|" + _PREFIX + rb")++)"
+    rb"|(?>(?:" + _IN + rb"|" + _PREFIX + rb")+))"
 )
 _AT_LINE_START: Final = re.compile(rb"\n" + _COMMAND)
 _BEFORE: Final = b"\r\t )]};\xa9"  # \xa9 is the last byte of ⟩

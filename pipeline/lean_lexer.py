@@ -25,20 +25,21 @@ MODULE_DOC: Final = 0x02
 # One alternative per way out of plain code, each starting with a literal character: that is what
 # lets `re` skip the rest. `//` is a token of its own (`{x // -1 < x}`), so that its second slash
 # cannot open a comment. Character literals matter only when they hold a quote, a bracket or another
-# opener: in `f '' s`, `g ⁻¹' t` and `x'` the prime is no literal at all.
+# opener: in `f '' s`, `g ⁻¹' t` and `x'` the prime is no literal at all. Groups are atomic by
+# `(?>(?:…)*)`: Python before 3.11.5 matches a possessive group, `(?:…)*+`, wrongly.
 _OPENER: Final = re.compile(
     rb"--[^\n]*+"
     rb"|/[-/]"
     rb'|"'
     rb"|'(?<![A-Za-z0-9_']')(?:\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|[^\n])"
     rb"|[\"()\[\]{}|/`-]|\xc2\xab|\xc2\xbb|\xe2\x9f[\xa6-\xa9])'"
-    rb"|\xc2\xab(?:[^\n\xc2]++|\xc2(?![\xab\xbb]))*+\xc2\xbb"
+    rb"|\xc2\xab(?>(?:[^\n\xc2]++|\xc2(?![\xab\xbb]))*)\xc2\xbb"
     rb"|`\("
 )
 _NESTED: Final = re.compile(rb"[()\[\]{}]|" + _OPENER.pattern)
 _COMMENT_EDGE: Final = re.compile(rb"/-|-/")
-_STRING_REST: Final = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
-_CHUNK: Final = re.compile(rb'[^"\\{]*+(?:\\.[^"\\{]*+)*+(["{])', re.DOTALL)
+_STRING_REST: Final = re.compile(rb'[^"\\]*+(?>(?:\\.[^"\\]*+)*)"', re.DOTALL)
+_CHUNK: Final = re.compile(rb'[^"\\{]*+(?>(?:\\.[^"\\{]*+)*)(["{])', re.DOTALL)
 _RAW_START: Final = re.compile(rb"(?:^|[^A-Za-z0-9_'!?.\x80-\xff])r(#*)$")
 # Only the macros of Lean itself: `panic! "{"`, `xs.get! "{"` and `logInfo "{"` have plain strings.
 _INTERPOLATED: Final = re.compile(

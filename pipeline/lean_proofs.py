@@ -45,28 +45,29 @@ _HEADER: Final = re.compile(
     )
 )
 _NAME: Final = re.compile(
-    rb"(?:\s*+\((?:priority|name)[^()]*+\))?+\s*+"
-    rb"((?:\xc2\xab(?:[^\n\xc2]++|\xc2(?![\xab\xbb]))*+\xc2\xbb|\.(?!\{)|[^\s(){}\[\]:.,;|=\xc2\xe2]++"
-    rb"|\xc2(?!\xab)[\x80-\xbf]|\xe2(?!\xa6[\x83\x84]|\x9f[\xa8\xa9])[\x80-\xbf]{2})*+)"
+    rb"(?>(?:\s*+\((?:priority|name)[^()]*+\))?)\s*+"
+    rb"((?>(?:\xc2\xab(?>(?:[^\n\xc2]++|\xc2(?![\xab\xbb]))*)\xc2\xbb"
+    rb"|\.(?!\{)|[^\s(){}\[\]:.,;|=\xc2\xe2]++"
+    rb"|\xc2(?!\xab)[\x80-\xbf]|\xe2(?!\xa6[\x83\x84]|\x9f[\xa8\xa9])[\x80-\xbf]{2})*))"
 )
-_BY: Final = re.compile(rb"\s*+(by" + WORD_END + rb")?+")
+_BY: Final = re.compile(rb"\s*+(by" + WORD_END + rb")?")
 # 97 statements in 100 hold nothing that needs a second look: no bar, no `let`, no deep nesting. One
 # match then goes from the name to the body. \x9f is the middle byte of ⟨, ⟩, ⟦ and ⟧.
 _WHOLE: Final = b"|".join((nested("(", ")", 4), nested("[", "]", 3), nested("{", "}", 3)))
 _NO_ANGLE: Final = rb"\x9f(?![\xa6-\xa9])"
 _ANGLES: Final = (
-    rb"(?<=\xe2)\x9f\xa8(?:[^()\[\]{}\x9f]++|"
+    rb"(?<=\xe2)\x9f\xa8(?>(?:[^()\[\]{}\x9f]++|"
     + _WHOLE
     + rb"|"
     + _NO_ANGLE
-    + rb")*+(?<=\xe2)\x9f\xa9"
+    + rb")*)(?<=\xe2)\x9f\xa9"
 )
 _PLAIN_STATEMENT: Final = re.compile(
-    rb"(?:[^()\[\]{}:|\x9f \n\t\r;,]++|[ \n\t\r;,](?!"
+    rb"(?>(?:[^()\[\]{}:|\x9f \n\t\r;,]++|[ \n\t\r;,](?!"
     + _HEADER_WORD
     + rb")|:(?!=)|"
     + b"|".join((_WHOLE, _NO_ANGLE, _ANGLES))
-    + rb")*+:="
+    + rb")*):="
 )
 _ARROW: Final = re.compile(rb"=>|:=|\([^()]*+\)|\{[^{}]*+\}")
 _LEFT_ARROW: Final = b"\xe2\x86\x90"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import re
 import subprocess
@@ -189,3 +190,11 @@ def test_every_guarantee_names_a_test_that_exists():
     for file, name in named:
         path = path if file == "…" else file
         assert f"def {name}(" in (ROOT / "tests" / path).read_text(), f"{path}::{name}"
+
+
+@pytest.mark.parametrize("name", [path.stem for path in modules("pipeline")])
+def test_no_pattern_has_a_possessive_group(name):
+    """Python before 3.11.5 matches `(?:…)*+` wrongly; `(?>(?:…)*)` means the same and works."""
+    found = vars(importlib.import_module(f"tangobench.pipeline.{name}")).values()
+    patterns = [str(p.pattern) for p in found if isinstance(p, re.Pattern)]
+    assert not [p for p in patterns if re.search(r"(?<!\\)\)(?:[*+?]|\{[\d,]*\})\+", p)]
