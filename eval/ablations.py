@@ -143,7 +143,7 @@ def _row(item: dict[str, Any]) -> list[str]:
         f"{item['nonembedding_params']:,}",
         spread(item["scores"]),
         spread(item["unablated"]),
-        "–" if item["mean"] is None else f"{item['mean']:+.4f}",
-        "–" if interval is None else f"{interval[0]:+.4f} … {interval[1]:+.4f}",
-        ", ".join(f"{difference:+.4f}" for difference in item["differences"]) or "–",
+        "–" if item["mean"] is None else f"{item['mean']:+.3f}",
+        "–" if interval is None else f"{interval[0]:+.3f} … {interval[1]:+.3f}",
+        ", ".join(f"{difference:+.3f}" for difference in item["differences"]) or "–",
     ]

@@ -60,7 +60,7 @@ def summary_tables(summary: dict[str, Any]) -> list[Table]:
 def _claims_table(claims: Sequence[dict[str, Any]], title: str) -> Table:
     return Table(
         title=title,
-        columns=["Claim", "Difference", "95% interval", "Per seed", "Paper", "Verdict"],
+        columns=["Claim", "Verdict", "Difference", "Paper", "95% interval", "Per seed"],
         rows=[_claim_row(claim) for claim in claims],
         note="NLL of the second model minus the first on equal seeds and rows; positive agrees "
         "with the paper. Student's t over seeds.",
@@ -71,9 +71,9 @@ def _claim_row(claim: dict[str, Any]) -> list[str]:
     interval = claim["interval"]
     return [
         f"{LABELS[claim['lower']]} < {LABELS[claim['higher']]}",
-        "–" if claim["mean"] is None else f"{claim['mean']:+.4f}",
-        "–" if interval is None else f"{interval[0]:+.4f} … {interval[1]:+.4f}",
-        ", ".join(f"{difference:+.4f}" for difference in claim["differences"]),
-        f"{claim['paper']:+.3f}",
         claim["verdict"],
+        "–" if claim["mean"] is None else f"{claim['mean']:+.3f}",
+        f"{claim['paper']:+.3f}",
+        "–" if interval is None else f"{interval[0]:+.3f} … {interval[1]:+.3f}",
+        ", ".join(f"{difference:+.3f}" for difference in claim["differences"]),
     ]

@@ -49,9 +49,9 @@ def test_paired_differences_against_numbers_worked_out_by_hand():
         "771,844",
         "1.450 ± 0.312",
         "1.250 ± 0.250",
-        "+0.2000",
-        "-0.0484 … +0.4484",
-        "+0.1000, +0.2000, +0.3000",
+        "+0.200",
+        "-0.048 … +0.448",
+        "+0.100, +0.200, +0.300",
     ]
     assert "the paper has none" in table.note
 

@@ -189,7 +189,7 @@ def test_results_stand_beside_the_papers_and_say_whose_they_are(site):
     assert "2.027 ± 0.012 0.473 ± 0.008" in text
     assert "The paper’s figures, 4 block applications" in text
     assert "there for orientation, not for comparison" in text
-    assert "TANGO < WANGO +0.1000" in text
+    assert "TANGO < WANGO holds +0.100" in text
     source = (site / "results.html").read_text()
     assert source.count('class="band s-tango"') >= 2
     assert source.count('class="cell h') >= 18
