@@ -84,17 +84,20 @@ class Reporter:
         """Time that this much weight takes at the rate so far."""
         return duration(weight * seconds / self._weight_new) if self._weight_new > 0 else "?"
 
+    def _rate(self, seconds: float) -> str:
+        rate = (self._done - self._reused) / seconds if seconds > 0 else 0.0
+        return f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
+
     def _status(self, now: float, label: str, part: str) -> str:
         seconds = now - self._began
         left = self._left(self._weight - self._weight_done, seconds)
         if part:
             rest = self._parts[part]
             label = f"{part} {self._left(rest, seconds)} left" if rest > 1e-9 else f"{part} done"
-        rate = self._done / seconds if seconds > 0 else 0.0
         return (
             f"{self._bold}{self._stage}{self._plain} {self._share():4.0%}"
-            f" · {self._done:,}/{self._units:,} units · {rate:.1f}/s · {left} left · {memory()}"
-            + (f" · {label}" if label else "")
+            f" · {self._done:,}/{self._units:,} units · {self._rate(seconds)} · {left} left"
+            f" · {memory()}" + (f" · {label}" if label else "")
         )
 
     def _draw(self, line: str) -> None:

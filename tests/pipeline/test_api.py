@@ -125,9 +125,26 @@ def test_progress_survives_a_reader_that_went_away():
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def test_progress_gives_time_left_of_the_stage_and_of_the_part(monkeypatch):
+def tick_by_20_seconds(monkeypatch) -> None:
     clock = iter(range(0, 1000, 20))
     monkeypatch.setattr("tangobench.pipeline.progress.time.monotonic", lambda: float(next(clock)))
+
+
+def test_rate_and_time_left_do_not_count_what_was_kept_from_before(monkeypatch):
+    tick_by_20_seconds(monkeypatch)
+    stream = io.StringIO()
+    reporter = Reporter(stream=stream)
+    reporter.start("train", 10, 10.0)
+    for _ in range(4):
+        reporter.advance(1.0, reused=True)
+    for _ in range(4):
+        reporter.advance(1.0)
+    fields = stream.getvalue().splitlines()[-1].split(" · ")
+    assert fields[1:4] == ["8/10 units", "1.5/min", "1 m 20 s left"]  # 4 in 160 s; 2 to go
+
+
+def test_progress_gives_time_left_of_the_stage_and_of_the_part(monkeypatch):
+    tick_by_20_seconds(monkeypatch)
     stream = io.StringIO()
     reporter = Reporter(stream=stream)
     reporter.start("draw", 4, 8.0, {"gcd": 4.0, "lcm": 4.0})
