@@ -6,7 +6,7 @@
 - Runs of one group answer the same questions. So the interval of a share over several runs is that
   of the mean share as if each question were asked once, not as often as there are runs.
 
-Usage: `[render(table, "html") for table in beyond_tables(read_results([Path("out/results")]))]`.
+Usage: `render(list(beyond_tables(read_results([Path("out/results")]))), "html")`.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import torch
 
 from tangobench.eval.intervals import wilson
 from tangobench.pipeline.dm_vocab import EOS, PAD, SYMBOLS
+from tangobench.pipeline.progress import Reporter
 from tangobench.pipeline.reading import Dataset, Rows
 
 _LONGEST_ANSWER: Final = 31  # upstream's limit of 30 characters, and EOS
@@ -62,13 +63,18 @@ def exact_match(
     split: str = "validation",
     batch: int = 64,
     keep_wrong: int = 100,
+    reporter: Reporter | None = None,
 ) -> MatchReport:
     """Decode an answer to every question of a split and compare."""
     rows = dataset.rows("default", split)
     report = MatchReport(dataset.lock.notes["combinations"])
+    reporter = reporter or Reporter(quiet=True)
+    reporter.start("answer", -(-len(rows) // batch), len(rows))
     for indices in _batches_by_length(rows, batch):
         for index, answer in zip(indices, _answers(model, rows, indices), strict=True):
             _judge(report, rows[index], answer, keep_wrong)
+        reporter.advance(len(indices))
+    reporter.finish()
     return report
 
 

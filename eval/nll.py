@@ -23,6 +23,7 @@ from tangobench.model.layers import full_precision
 from tangobench.model.loader import Batch, Stream
 from tangobench.model.recipes import Precision
 from tangobench.model.train import autocast
+from tangobench.pipeline.progress import Reporter
 
 NDArray = np.ndarray[Any, Any]
 
@@ -80,6 +81,8 @@ def score(
     *,
     precision: Precision = "fp32",
     tokens_at_once: int = TOKENS_AT_ONCE,
+    reporter: Reporter | None = None,
+    label: str = "",
 ) -> Scored:
     """Score every target of every row."""
     masks = [stream.row(row)[1] for row in range(len(stream))]
@@ -87,11 +90,16 @@ def score(
     starts = np.cumsum(counts) - counts
     nll = np.empty(int(counts.sum()), np.float64)
     lengths = np.array([len(mask) for mask in masks], np.int64)
-    for rows in batches_of(lengths, tokens_at_once):
+    batches = batches_of(lengths, tokens_at_once)
+    reporter = reporter or Reporter(quiet=True)
+    reporter.start(f"score {label}", len(batches), int(lengths.sum()))
+    for rows in batches:
         batch = stream.batch(rows)
         found = token_nll(model, batch, precision)
+        reporter.advance(int(lengths[rows].sum()))
         places = np.concatenate([starts[row] + np.arange(counts[row]) for row in rows.tolist()])
         nll[places] = found
+    reporter.finish()
     positions = [np.flatnonzero(mask) for mask in masks]
     return Scored(
         nll,

@@ -1,8 +1,10 @@
-"""A table as Markdown, LaTeX, CSV or HTML.
+"""Tables as Markdown, LaTeX, CSV or HTML.
 
 - Cells are plain text; each format escapes what it must, so a name can hold any character.
+- CSV is one file for all tables, a line per cell: whatever reads CSV can filter it. A table's note
+  stands in the column `note` of no row.
 
-Usage: `render(Table(title="…", columns=["a"], rows=[["1"]]), "latex")`.
+Usage: `render([Table(title="…", columns=["a"], rows=[["1"]])], "latex")`.
 """
 
 from __future__ import annotations
@@ -30,9 +32,11 @@ class Table:
                 raise ValueError(f"{self.title}: {len(row)} cells under {len(self.columns)} heads")
 
 
-def render(table: Table, form: str) -> str:
-    """The table as text that ends in a newline."""
-    return FORMS[form](table)
+def render(tables: Sequence[Table], form: str) -> str:
+    """The tables as text that ends in a newline."""
+    if form == "csv":
+        return _csv(tables)
+    return "\n".join(_ONE[form](table) for table in tables)
 
 
 def _markdown(table: Table) -> str:
@@ -89,11 +93,16 @@ def _latex(table: Table) -> str:
     )
 
 
-def _csv(table: Table) -> str:
+def _csv(tables: Sequence[Table]) -> str:
     sink = io.StringIO()
     writer = csv.writer(sink, lineterminator="\n")
-    writer.writerow(["table", *table.columns])
-    writer.writerows([table.title, *row] for row in table.rows)
+    writer.writerow(["table", "row", "column", "value"])
+    for table in tables:
+        for name, *cells in table.rows:
+            for column, cell in zip(table.columns[1:], cells, strict=True):
+                writer.writerow([table.title, name, column, cell])
+        if table.note:
+            writer.writerow([table.title, "", "note", table.note])
     return sink.getvalue()
 
 
@@ -111,9 +120,8 @@ def _html(table: Table) -> str:
     )
 
 
-FORMS: Final[dict[str, Callable[[Table], str]]] = {
+_ONE: Final[dict[str, Callable[[Table], str]]] = {
     "markdown": _markdown,
     "latex": _latex,
-    "csv": _csv,
     "html": _html,
 }

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.errors import TangobenchError, UsageError
+from tangobench.errors import UsageError
 from tangobench.eval.intervals import paired_t
 from tangobench.eval.published import NLL
 from tangobench.eval.results import evaluate, read_result, require_questions, write_result
@@ -125,20 +125,19 @@ def result_path(run: Run, out: Path) -> Path:
     return out / "results" / f"{run.name}.json"
 
 
-def _finished(run: Run, out: Path, root: str, extras: tuple[str, ...]) -> bool:
-    try:
-        found = read_result(result_path(run, out))
-    except (FileNotFoundError, TangobenchError):
-        return False
-    same = found["run_sha256"] == run.sha256 and found["data"]["root"] == root
-    return bool(same and set(extras) <= set(found))
+def _measured(run: Run, out: Path, root: str) -> set[str]:
+    """What a run's result holds; nothing if there is none of this recipe on this dataset."""
+    path = result_path(run, out)
+    found = read_result(path) if path.exists() else {}
+    same = found and (found["run_sha256"], found["data"]["root"]) == (run.sha256, root)
+    return set(found) if same else set()
 
 
 def _train_all(
     chosen: Sequence[Run], out: Path, workers: int, extras: tuple[str, ...], reporter: Reporter
 ) -> None:
     root = dataset_of(chosen[0], out).lock.root
-    todo = [run for run in chosen if not _finished(run, out, root, extras)]
+    todo = [run for run in chosen if not {"scores", *extras} <= _measured(run, out, root)]
     todo.sort(key=_weight, reverse=True)
     if kept := len(chosen) - len(todo):
         reporter.say(f"{kept} of {len(chosen)} runs are finished already")

@@ -4,13 +4,13 @@
   are missing.
 - Runs on different roots are different replications.
 
-Usage: `[render(table, "markdown") for table in replication_tables(results)]`.
+Usage: `render(list(replication_tables(results)), "markdown")`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from tangobench.eval.published import LABELS, METRICS, NLL
 from tangobench.eval.render import Table
@@ -18,6 +18,12 @@ from tangobench.eval.replicate import METRICS_OF, summarise
 from tangobench.eval.tables import spread
 from tangobench.model.config import ARCHS
 from tangobench.model.recipes import Family, runs
+
+_SCALE: Final = {
+    "sample": "A toy trained for seconds: it shows that everything runs and says nothing about "
+    "the models.",
+    "mini": "Models and budgets are smaller than the paper's: compare orders, not values.",
+}
 
 
 def replication_tables(results: Sequence[dict[str, Any]]) -> Iterator[Table]:
@@ -48,23 +54,18 @@ def summary_tables(summary: dict[str, Any]) -> list[Table]:
         title=f"Validation NLL, {METRICS[metrics[0]]}, {name}",
         columns=["Model", *heads],
         rows=score_rows,
-        note="A toy trained for seconds: it shows that everything runs and says nothing about the "
-        "models."
-        if summary["profile"] == "sample"
-        else "Models and budgets are smaller than the paper's: compare orders, not values.",
+        note=f"{_SCALE[summary['profile']]} Root {summary['root'][:16]}…",
     )
-    title = f"The paper's orderings, {METRICS[metrics[0]]}, {name}"
-    return [compared, _claims_table(summary["claims"], title)] if summary["claims"] else [compared]
-
-
-def _claims_table(claims: Sequence[dict[str, Any]], title: str) -> Table:
-    return Table(
-        title=title,
+    if not summary["claims"]:
+        return [compared]
+    judged = Table(
+        title=f"The paper's orderings, {METRICS[metrics[0]]}, {name}",
         columns=["Claim", "Verdict", "Difference", "Paper", "95% interval", "Per seed"],
-        rows=[_claim_row(claim) for claim in claims],
+        rows=[_claim_row(claim) for claim in summary["claims"]],
         note="NLL of the second model minus the first on equal seeds and rows; positive agrees "
-        "with the paper. Student's t over seeds.",
+        f"with the paper. Student's t over seeds. Root {summary['root'][:16]}…",
     )
+    return [compared, judged]
 
 
 def _claim_row(claim: dict[str, Any]) -> list[str]:

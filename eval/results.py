@@ -4,6 +4,7 @@
   and a checksum of itself: an edited number is noticed, and so is a byte that changes no value.
 - Only a finished run has a result: the final checkpoint, no selection.
 - Timings are kept apart under `training`; everything else is the same whenever it is made again.
+- Scoring the same checkpoint on the same dataset again keeps what else was measured of it.
 
 Usage: `path = evaluate(Path("out/runs/sample-dm_math-tango-s17-101"))`.
 """
@@ -28,10 +29,12 @@ from tangobench.model.provenance import provenance
 from tangobench.model.recipes import Run
 from tangobench.model.train import dataset_of
 from tangobench.pipeline.files import write_atomic
+from tangobench.pipeline.progress import Reporter
 from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.tokens import VOCABULARY_SIZE, gpt2
 
 FORMAT: Final = "tangobench-result/1"
+EXTRAS: Final = ("exact_match", "probes", "proof_check")
 _CURVE_POINTS: Final = 100
 
 
@@ -42,29 +45,48 @@ def evaluate(
     tokens_at_once: int = TOKENS_AT_ONCE,
     match_answers: bool = False,
     probe: bool = False,
+    reporter: Reporter | None = None,
 ) -> Path:
     """Score a finished run on its validation rows; writes OUT/results/RUN.json.
 
     `match_answers` also generates an answer to every DeepMind Mathematics question; `probe` also
     looks for what training holds of every validation row, and divides the NLL by it.
     """
-    out = folder.absolute().parents[1]
+    reporter = reporter or Reporter(quiet=True)
     path, trained, run = final_checkpoint(folder)
+    out = path.parents[3]
     dataset = dataset_of(run, out)
     require_root(trained, dataset, path)
     if match_answers:
         require_questions(dataset)
     model = model_of(path, trained, run, device)
     body = _body(run, trained, dataset, folder)
-    body |= _scores(model, dataset, run, tokens_at_once, probe=probe)
+    body |= _scores(model, dataset, run, tokens_at_once, reporter, probe=probe)
     if match_answers:
-        body["exact_match"] = exact_match(model, dataset).as_json()
+        body["exact_match"] = exact_match(model, dataset, reporter=reporter).as_json()
     body["scored_with"] = provenance(device)
-    return write_result(out / "results" / f"{run.name}.json", body)
+    target = out / "results" / f"{run.name}.json"
+    return write_result(target, _measured_before(target, body) | body)
+
+
+def _measured_before(path: Path, body: dict[str, Any]) -> dict[str, Any]:
+    """What an earlier result of the same checkpoint on the same dataset holds beyond scores."""
+    try:
+        found = read_result(path)
+    except CorruptionError:  # none, or one that scoring again is to mend
+        return {}
+    same = all(found.get(key) == body[key] for key in ("checkpoint_sha256", "data"))
+    return {key: found[key] for key in EXTRAS if same and key in found}
 
 
 def _scores(
-    model: LanguageModel, dataset: Dataset, run: Run, tokens_at_once: int, *, probe: bool
+    model: LanguageModel,
+    dataset: Dataset,
+    run: Run,
+    tokens_at_once: int,
+    reporter: Reporter,
+    *,
+    probe: bool,
 ) -> dict[str, Any]:
     """NLL, bits per byte where tokens are GPT-2's, breakdowns and probes of every config."""
     scores: dict[str, Any] = {}
@@ -72,8 +94,15 @@ def _scores(
     probed: dict[str, Any] = {}
     for config in configs_of(dataset):
         stream = Stream(dataset, config, "validation", context=run.recipe.context)
-        found = score(model, stream, precision=run.recipe.precision, tokens_at_once=tokens_at_once)
         name = dataset.lock.name if config == "default" else f"{dataset.lock.name}_{config}"
+        found = score(
+            model,
+            stream,
+            precision=run.recipe.precision,
+            tokens_at_once=tokens_at_once,
+            reporter=reporter,
+            label=name,
+        )
         scores[name] = found.tally().as_json()
         if dataset.lock.configs[config]["vocabulary"] == VOCABULARY_SIZE:
             scores[name] |= bits_per_byte(found, stream, gpt2().token_bytes)
@@ -102,10 +131,12 @@ def require_questions(dataset: Dataset) -> None:
 
 def final_checkpoint(folder: Path) -> tuple[Path, checkpoint.Checkpoint, Run]:
     """The last checkpoint of a finished run and the run it belongs to."""
-    path = checkpoint.latest(folder / "checkpoints")
-    if path is None:
+    path = checkpoint.latest(folder.absolute() / "checkpoints")
+    if path is None or path.parents[2].name != "runs":
         raise UsageError(
-            f"{folder} has no checkpoint", kind="run-missing", fix="name a folder in OUT/runs"
+            f"{folder} has no checkpoint" if path is None else f"{folder} is not in OUT/runs",
+            kind="run-missing",
+            fix="name a folder in OUT/runs",
         )
     found = checkpoint.load(path)
     run = checkpoint.run_of(found, path)
@@ -114,7 +145,7 @@ def final_checkpoint(folder: Path) -> tuple[Path, checkpoint.Checkpoint, Run]:
             f"{folder} is at step {found.step} of {run.recipe.steps}",
             kind="run-unfinished",
             fix=f"tangobench train --recipe {run.recipe.name} --seed-pair {run.init_seed},"
-            f"{run.order_seed} --out {folder.parents[1]}",
+            f"{run.order_seed} --out {path.parents[3]}",
         )
     return path, found, run
 
@@ -210,6 +241,7 @@ def read_result(path: Path, form: str = FORMAT) -> dict[str, Any]:
         data = json.loads(raw)
         del data["checksum"]
         whole = data.get("format") == form and checkpoint.to_bytes(data) == raw
+        whole = whole and (form != FORMAT or _is_result(data))
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         whole = False
     if not whole:
@@ -221,6 +253,19 @@ def read_result(path: Path, form: str = FORMAT) -> dict[str, Any]:
         )
     result: dict[str, Any] = data
     return result
+
+
+def _is_result(data: dict[str, Any]) -> bool:
+    """Whether the fields that tables are made of are there and agree; KeyError if one is not."""
+    seeds, place = data["seeds"], data["data"]
+    run = checkpoint.described_run(data, [seeds["initialisation"], seeds["data_order"]])
+    claimed = [data[key] for key in ("family", "dataset", "arch", "depth")]
+    return (
+        run is not None
+        and claimed == [getattr(run.recipe, key) for key in ("family", "dataset", "arch", "depth")]
+        and all(isinstance(place[key], str) for key in ("name", "profile", "root"))
+        and all(isinstance(s["nll"], int | float | None) for s in data["scores"].values())
+    )
 
 
 def read_results(folders: list[Path]) -> list[dict[str, Any]]:

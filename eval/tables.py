@@ -1,11 +1,12 @@
 """The paper's five tables, our figures beside the paper's.
 
 - "ours" is the mean ± sample standard deviation over the runs found, each at its final checkpoint;
-  fewer than three runs are counted, none is "missing". Nothing is selected or left out.
-- Runs on different roots never share a mean: a table names the root it is about, or refuses.
+  fewer than three runs are counted, none is "missing". Nothing is selected. A run whose recipe or
+  dataset is not the published one is named and not counted.
+- Runs on different roots never share a mean: a table names the roots it is about, or refuses.
 - Parameters and operations are computed from the models, not copied.
 
-Usage: `[render(table, "csv") for table in paper_tables(read_results([Path("out/results")]))]`.
+Usage: `render(list(paper_tables(read_results([Path("out/results")]))), "csv")`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tangobench.eval.published import LABELS, METRICS
 from tangobench.eval.render import Table
 from tangobench.model import config
 from tangobench.model.config import ARCHS
-from tangobench.model.recipes import SEED_PAIRS
+from tangobench.model.recipes import SEED_PAIRS, runs
 
 Result = dict[str, Any]
 
@@ -35,12 +36,14 @@ _DATASET_NAMES: Final = {"fineweb": "FineWeb-Edu", "lean": "Lean", "dm_math": "M
 
 def paper_tables(results: Sequence[Result]) -> Iterator[Table]:
     """Parameters, main results, Lean, eight blocks, compute."""
-    ours = [result for result in results if result["family"] == "published"]
     yield parameters()
-    yield nll_table("Four block applications", ours, 4, ["fineweb", "lean_joint", "dm_math"])
-    yield nll_table("Lean", ours, 4, ["lean_joint", "lean_source", "lean_proof"])
+    yield nll_table("Four block applications", results, 4, ["fineweb", "lean_joint", "dm_math"])
+    yield nll_table("Lean", results, 4, ["lean_joint", "lean_source", "lean_proof"])
     yield nll_table(
-        "Eight block applications", ours, 8, ["fineweb", "lean_joint", "lean_source", "lean_proof"]
+        "Eight block applications",
+        results,
+        8,
+        ["fineweb", "lean_joint", "lean_source", "lean_proof"],
     )
     yield compute()
 
@@ -109,9 +112,16 @@ def compute() -> Table:
 
 
 def nll_table(title: str, results: Sequence[Result], depth: int, metrics: Sequence[str]) -> Table:
-    """Our NLL and the paper's for some metrics at one depth."""
-    ours = [result for result in results if result["depth"] == depth]
-    require_one_root(ours)
+    """Our NLL and the paper's for some metrics at one depth, from the published runs' results."""
+    hashes = {run.sha256 for run in runs("published")}
+    asked = [
+        result
+        for result in results
+        if (result["family"], result["depth"]) == ("published", depth)
+        and not result["scores"].keys().isdisjoint(metrics)
+    ]
+    ours = [r for r in asked if r["run_sha256"] in hashes and r["data"]["profile"] == "paper"]
+    roots = require_one_root(ours)
     rows = []
     for arch in ARCHS:
         cells = [LABELS[arch]]
@@ -121,7 +131,10 @@ def nll_table(title: str, results: Sequence[Result], depth: int, metrics: Sequen
             cells.append(MISSING if mean is None else f"{mean:.3f} ± {deviation:.3f}")
         rows.append(cells)
     heads = [head for m in metrics for head in (METRICS[m], f"{METRICS[m]} (paper)")]
-    return Table(title=title, columns=["Model", *heads], rows=rows, note=_NLL_NOTE)
+    notes = [_NLL_NOTE, *(f"Root of {name}: {root[:16]}…" for name, root in roots.items())]
+    if strays := [result["run"] for result in asked if result not in ours]:
+        notes.append(f"Not counted, recipe or dataset is not the paper's: {', '.join(strays)}.")
+    return Table(title=title, columns=["Model", *heads], rows=rows, note=" ".join(notes))
 
 
 def scores(results: Sequence[Result], arch: str, metric: str) -> list[float]:
@@ -136,15 +149,16 @@ def spread(values: Sequence[float]) -> str:
     if not values:
         return MISSING
     expected = len(SEED_PAIRS)
-    count = "" if len(values) == expected else f" ({len(values)} of {expected} runs)"
+    few = f"{len(values)} of {expected}" if len(values) < expected else f"{len(values)}"
+    count = "" if len(values) == expected else f" ({few} runs)"
     mean = statistics.fmean(values)
     if len(values) == 1:
         return f"{mean:.3f}{count}"
     return f"{mean:.3f} ± {statistics.stdev(values):.3f}{count}"
 
 
-def require_one_root(results: Sequence[Result]) -> None:
-    """Refuse to compare runs on different datasets of the same name."""
+def require_one_root(results: Sequence[Result]) -> dict[str, str]:
+    """The root of every dataset that some runs are on; two of one name are refused."""
     seen: dict[str, tuple[str, str]] = {}
     for result in results:
         name, root = result["data"]["name"], result["data"]["root"]
@@ -156,3 +170,4 @@ def require_one_root(results: Sequence[Result]) -> None:
                 kind="root-mismatch",
                 fix="compare runs on one dataset only: move the other results away",
             )
+    return {name: root for name, (_, root) in seen.items()}

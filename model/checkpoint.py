@@ -4,7 +4,7 @@
   the run, the step, the loader's state and the tensors' sha256. The JSON appears last, atomically:
   without it the tensors are no checkpoint.
 - Nothing is unpickled. Every byte is checked before it is used, and no name in the JSON leads out
-  of the folder; a checkpoint of another run, dataset or shape is refused, quoting both sides.
+  of a folder; a checkpoint of another run, dataset or shape is refused, quoting both sides.
 - The two newest are kept: should the last one be damaged, the one before is still there.
 
 Usage: `save(folder, Checkpoint(...)); checkpoint = load(latest(folder))`.
@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +25,7 @@ import safetensors.torch
 import torch
 
 from tangobench.errors import CorruptionError, MismatchError
+from tangobench.model.optim import MOMENTS
 from tangobench.model.recipes import Recipe, Run
 from tangobench.pipeline.files import PARTIAL, write_atomic
 from tangobench.pipeline.hashing import digest, sha256_bytes
@@ -42,6 +45,7 @@ _KEYS: Final = {
     "provenance": dict,
     "checksum": str,
 }
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _TENSOR_KEYS: Final = {"file": str, "bytes": int, "sha256": str}
 
 
@@ -215,15 +219,22 @@ def require_run(checkpoint: Checkpoint, run: Run, path: Path) -> None:
 
 def run_of(checkpoint: Checkpoint, path: Path) -> Run:
     """The run that a checkpoint says it belongs to."""
-    try:
-        recipe, seeds = Recipe(**checkpoint.meta["recipe"]), checkpoint.meta["seeds"]
-        run = Run(recipe, *seeds)
-        fits = all(type(seed) is int for seed in seeds) and run.sha256
-    except (TypeError, ValueError, AttributeError):
-        raise _corrupt(path, "its recipe or its seeds are none") from None
-    if not fits or run.sha256 != checkpoint.meta["run_sha256"]:
+    run = described_run(checkpoint.meta, checkpoint.meta["seeds"])
+    if run is None:
         raise _corrupt(path, "its recipe and seeds are not those of its run")
     return run
+
+
+def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
+    """The run of a recipe and seeds, if its name and hash are those that stand beside them."""
+    try:
+        run = Run(Recipe(**meta["recipe"]), *seeds)
+        named = _NAME.fullmatch(run.recipe.name) and all(type(seed) is int for seed in seeds)
+        return (
+            run if named and (run.name, run.sha256) == (meta["run"], meta["run_sha256"]) else None
+        )
+    except (TypeError, ValueError, AttributeError, KeyError):
+        return None
 
 
 def generator_state(checkpoint: Checkpoint, path: Path) -> torch.Tensor:
@@ -236,8 +247,29 @@ def generator_state(checkpoint: Checkpoint, path: Path) -> torch.Tensor:
 
 def restore_weights(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) -> None:
     """Put the weights into a model, refusing other names or shapes."""
-    found = {name: tuple(tensor.shape) for name, tensor in checkpoint.group("model").items()}
-    expected = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    _require_shapes(checkpoint.group("model"), _shapes(model.state_dict()), "model", path)
+    model.load_state_dict(checkpoint.group("model"))
+
+
+def require_moments(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) -> None:
+    """Refuse moments of other names or shapes than the parameters'."""
+    parameters = _shapes(dict(model.named_parameters()))
+    expected = {
+        f"{moment}.{name}": shape
+        for name, shape in (parameters.items() if checkpoint.step else ())
+        for moment in MOMENTS
+    }
+    _require_shapes(checkpoint.group("optimizer"), expected, "optimizer", path)
+
+
+def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _require_shapes(
+    tensors: dict[str, torch.Tensor], expected: dict[str, tuple[int, ...]], what: str, path: Path
+) -> None:
+    found = _shapes(tensors)
     if found != expected:
         names = [
             f"{name}: {found.get(name, 'missing')} there, {expected.get(name, 'unknown')} here"
@@ -245,8 +277,7 @@ def restore_weights(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) 
             if found.get(name) != expected.get(name)
         ]
         raise MismatchError(
-            f"checkpoint {path} does not fit the model\n  " + "\n  ".join(names),
+            f"checkpoint {path} does not fit the {what}\n  " + "\n  ".join(names),
             kind="checkpoint-foreign",
             fix="use the recipe that the checkpoint was made with",
         )
-    model.load_state_dict(checkpoint.group("model"))

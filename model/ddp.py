@@ -15,10 +15,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import torch
 import torch.distributed as dist
 from torch import nn
+
+from tangobench.errors import UsageError
+
+RENDEZVOUS: Final = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +72,24 @@ class World:
 def world(device: str) -> Iterator[World]:
     """The processes that `torchrun` started, or this one alone."""
     size = int(os.environ.get("WORLD_SIZE", "1"))
-    if size == 1:
+    if size == 1 or not os.environ.keys() >= RENDEZVOUS:  # some schedulers set WORLD_SIZE alone
         yield World()
         return
-    backend = "gloo"
     if device == "cuda":
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-        backend = "nccl"
-    dist.init_process_group(backend)
+        _take_gpu(int(os.environ.get("LOCAL_RANK", "0")))
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
     try:
         yield World(dist.get_rank(), size)
     finally:
         dist.destroy_process_group()
+
+
+def _take_gpu(rank: int) -> None:
+    there = torch.cuda.device_count()
+    if rank >= there:
+        raise UsageError(
+            f"process {rank} of this machine has no GPU: there are {there}",
+            kind="no-cuda",
+            fix=f"torchrun --nproc-per-node {there}, or --device cpu",
+        )
+    torch.cuda.set_device(rank)

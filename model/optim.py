@@ -23,6 +23,7 @@ DECAYED: Final = frozenset(
     ("embed", "wq", "wk", "wv", "wg", "wo", "w_gate", "w_up", "w_down", "w_in", "w_out")
 )
 NORMS: Final = ("norm", "norm_attn", "norm_ffn", "norm_weight", "norm_bias", "final_norm")
+MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 FREE: Final = frozenset(
     (*NORMS, "b_in", "b_out", "gamma", "beta", "toeplitz", "theta", "null_bias")
 )
@@ -75,7 +76,7 @@ def optimizer_tensors(
     return {
         f"{moment}.{name}": optimizer.state[parameter][moment]
         for name, parameter in model.named_parameters()
-        for moment in ("exp_avg", "exp_avg_sq")
+        for moment in MOMENTS
         if parameter in optimizer.state
     }
 
@@ -90,8 +91,5 @@ def load_optimizer(
     if step == 0:
         return
     for name, parameter in model.named_parameters():
-        optimizer.state[parameter] = {
-            "step": torch.tensor(float(step)),
-            "exp_avg": tensors[f"exp_avg.{name}"].to(parameter, copy=True),
-            "exp_avg_sq": tensors[f"exp_avg_sq.{name}"].to(parameter, copy=True),
-        }
+        moments = {m: tensors[f"{m}.{name}"].to(parameter, copy=True) for m in MOMENTS}
+        optimizer.state[parameter] = {"step": torch.tensor(float(step)), **moments}

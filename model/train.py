@@ -4,7 +4,7 @@
   ranks; it is clipped once, then AdamW takes one step at the schedule's rate.
 - The run folder (OUT/runs/RUN) holds metrics.jsonl and checkpoints; killed at any point, the same
   command goes on from the last checkpoint and reaches bit-identical weights on a CPU with the same
-  number of threads.
+  number of threads and the same microbatch.
 - A loss or gradient that is not finite stops the run before the weights change.
 
 Usage: `trained = train(find("sample-dm_math-tango"), Options(out=Path("out")))`.
@@ -46,12 +46,12 @@ CHECKPOINTS_PER_RUN: Final = 40
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """Where and how a run is trained; nothing here changes what comes out."""
+    """Where and how a run is trained; device and microbatch change the rounding, no more."""
 
     out: Path
     device: str = "cpu"
     microbatch: int | None = None
-    """Rows at once; None chooses by free memory and halves when memory runs out."""
+    """Rows at once; None chooses (see `memory`) and halves when memory runs out."""
     checkpoint_every: int | None = None
     stop_at: int | None = None
     """Stop with a checkpoint after this many steps of the run."""
@@ -135,15 +135,18 @@ class Trainer:
         last = min(self.run.recipe.steps, self.options.stop_at or self.run.recipe.steps)
         first = self.loader.step
         if first >= last:
+            self.reporter.say(f"{self.run.name} is at step {first:,} already: nothing to do")
             return
         log = self._open_log()
-        self.reporter.start(self.run.name, last - first, last - first)
+        self.reporter.start(self.run.name, last, last)
+        for _ in range(first):
+            self.reporter.advance(1.0, reused=True)
         try:
             for batch in self.loader:
                 row = self._step(batch)
                 if log is not None:
                     log.write(row)
-                self.reporter.advance(1.0, label=_label(row, last))
+                self.reporter.advance(1.0, label=_label(row))
                 done = self.loader.step
                 if done % self.checkpoint_every == 0 or done == last:
                     self._save()
@@ -211,9 +214,11 @@ class Trainer:
         checkpoint.require_run(found, self.run, path)
         self.loader.restore(found.meta["loader"])
         checkpoint.restore_weights(self.model, found, path)
+        checkpoint.require_moments(self.model, found, path)
         load_optimizer(self.model, self.optimizer, found.group("optimizer"), found.step)
         torch.set_rng_state(checkpoint.generator_state(found, path))
-        self.reporter.say(f"{self.run.name}: going on from step {found.step}")
+        if found.step < self.run.recipe.steps:
+            self.reporter.say(f"{self.run.name}: going on from step {found.step:,}")
 
     def _save(self) -> None:
         if self.peers.leads:
@@ -242,7 +247,7 @@ class Trainer:
 
     def _out_of_memory(self, batch: Batch) -> ResourceError:
         smaller = self.microbatch // 2
-        fix = f"try --microbatch {smaller}" if smaller else "one row does not fit: use a larger GPU"
+        fix = f"try --microbatch {smaller}" if smaller else "one row does not fit: add memory"
         return ResourceError(
             f"{self.run.name}: out of memory at step {batch.step} with microbatch "
             f"{self.microbatch} ({batch.tokens_BT.shape[1]:,} positions per row); nothing is lost",
@@ -282,6 +287,6 @@ def autocast(device: str, precision: Precision) -> Iterator[None]:
         yield
 
 
-def _label(row: dict[str, Any], last: int) -> str:
+def _label(row: dict[str, Any]) -> str:
     rate = row["tokens"] / max(row["seconds"], 1e-9)
-    return f"step {row['step'] + 1:,}/{last:,} · loss {row['loss']:.3f} · {rate:,.0f} tokens/s"
+    return f"loss {row['loss']:.3f} · {rate:,.0f} tokens/s"

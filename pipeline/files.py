@@ -247,8 +247,8 @@ def _take(path: Path, descriptor: int, deadline: float, say: Callable[[str], Non
 def _busy(path: Path, descriptor: int) -> BusyError:
     holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") or "unknown"
     return BusyError(
-        f"process {holder} is building this target (lock {path})",
+        f"process {holder} is at work on this target (lock {path})",
         kind="busy",
-        fix="wait for it, pass --wait SECONDS, or choose another --out",
+        fix="wait for it (a build does with --wait SECONDS), or choose another --out",
         holder=holder,
     )

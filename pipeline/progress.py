@@ -94,11 +94,11 @@ class Reporter:
         if part:
             rest = self._parts[part]
             label = f"{part} {self._left(rest, seconds)} left" if rest > 1e-9 else f"{part} done"
-        return (
-            f"{self._bold}{self._stage}{self._plain} {self._share():4.0%}"
-            f" · {self._done:,}/{self._units:,} units · {self._rate(seconds)} · {left} left"
-            f" · {memory()}" + (f" · {label}" if label else "")
-        )
+        # What is read most comes first: a narrow terminal cuts the rest off.
+        fields = [f"{self._bold}{self._stage}{self._plain} {self._share():4.0%}", f"{left} left"]
+        fields += [label] if label else []
+        fields += [f"{self._done:,}/{self._units:,} units", self._rate(seconds), memory()]
+        return " · ".join(fields)
 
     def _draw(self, line: str) -> None:
         if self._quiet:

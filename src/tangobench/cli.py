@@ -97,10 +97,30 @@ def _run(words: list[str]) -> int:
     try:
         code: int = args.run(args)
         return code
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not _ran_out(error):
+            raise
         raise ResourceError(
-            "out of memory", kind="out-of-memory", fix="try fewer --workers; finished units stay"
+            "out of memory", kind="out-of-memory", fix=f"try {_smaller(args)}; what is done stays"
         ) from None
+
+
+def _ran_out(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from tangobench.model.memory import ran_out
+
+    return ran_out(error)
+
+
+def _smaller(args: argparse.Namespace) -> str:
+    """The command's option that saves memory."""
+    options = {
+        "workers": "fewer --workers",
+        "microbatch": "a smaller --microbatch",
+        "tokens_at_once": "a smaller --tokens-at-once",
+    }
+    return next((text for name, text in options.items() if hasattr(args, name)), "more memory")
 
 
 class _Interrupted(TangobenchError):

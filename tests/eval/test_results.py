@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 
 import pytest
 
@@ -65,6 +66,49 @@ def test_an_edited_result_is_refused(trained, tmp_path, old):
     copy.write_text(text.replace(old, old[:-1] + "3", 1))
     with pytest.raises(CorruptionError):
         read_result(copy)
+
+
+def test_scoring_again_keeps_what_else_was_measured(trained):
+    folder = trained["dm_math"]
+    path = evaluate(folder, match_answers=True)
+    asked = read_result(path)["exact_match"]
+    found = read_result(evaluate(folder, probe=True))
+    assert found["exact_match"] == asked
+    assert "probes" in found
+    write_result(path, {**found, "checkpoint_sha256": "0" * 64})
+    assert "exact_match" not in read_result(evaluate(folder))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"run": "other-s17-101"},
+        {"seeds": {}},
+        {"recipe": {}},
+        {"depth": 8},
+        {"data": {"root": "0" * 64}},
+        {"scores": {"dm_math": {}}},
+        {"scores": {"dm_math": {"nll": "low"}}},
+    ],
+    ids=str,
+)
+def test_a_result_that_contradicts_itself_is_refused(trained, tmp_path, change):
+    """Somebody else's file with a right checksum: never a traceback in a table."""
+    whole = read_result(evaluate(trained["dm_math"]))
+    path = write_result(tmp_path / f"{whole['run']}.json", whole)
+    assert read_result(path) == whole
+    write_result(path, {**whole, **change})
+    with pytest.raises(CorruptionError):
+        read_result(path)
+
+
+def test_a_folder_elsewhere_is_no_run(trained, tmp_path, monkeypatch, capsys):
+    assert main(["eval", "/"]) == 2
+    shutil.copytree(trained["dm_math"], tmp_path / "copy")
+    assert main(["eval", str(tmp_path / "copy")]) == 2
+    assert "not in OUT/runs" in capsys.readouterr().err
+    monkeypatch.chdir(trained["dm_math"].parent)
+    assert main(["eval", trained["dm_math"].name, "--quiet"]) == 0
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"checksum": 1}'])

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from tangobench.cli import main
+from tangobench.commands.score import FORMS
 from tangobench.errors import MismatchError
 from tangobench.eval import published
-from tangobench.eval.render import FORMS, Table, render
+from tangobench.eval.render import Table, render
 from tangobench.eval.replicate import (
     CLAIMS,
     judge,
@@ -41,7 +42,7 @@ def result(run, nll, root="a" * 64):
         "arch": run.recipe.arch,
         "depth": run.recipe.depth,
         "seeds": {"initialisation": run.init_seed, "data_order": run.order_seed},
-        "data": {"name": run.recipe.dataset, "root": root},
+        "data": {"name": run.recipe.dataset, "profile": run.recipe.profile, "root": root},
         "scores": {name: {"nll": nll} for name in names},
     }
 
@@ -75,6 +76,7 @@ def test_mean_and_sample_deviation_by_hand():
     assert spread([1.0, 2.0, 4.0]) == "2.333 ± 1.528"
     assert spread([1.0, 2.0]) == "1.500 ± 0.707 (2 of 3 runs)"
     assert spread([1.25]) == "1.250 (1 of 3 runs)"
+    assert spread([1.0, 2.0, 3.0, 4.0]) == "2.500 ± 1.291 (4 runs)"
     assert spread([]) == "missing"
 
 
@@ -96,12 +98,20 @@ def test_main_table_puts_ours_beside_the_papers():
 def test_depths_and_families_are_never_mixed():
     eight = [result(run, 9.0) for run in runs("published", "fineweb") if run.recipe.depth == 8]
     mini = [result(run, 9.0) for run in runs("mini", "dm_math")]
-    main_table, eight_table = (
-        nll_table("t", [r for r in eight + mini if r["family"] == "published"], depth, ["fineweb"])
-        for depth in (4, 8)
-    )
-    assert {row[1] for row in main_table.rows} == {"missing"}
+    _, main_table, lean_table, eight_table, _ = paper_tables(eight + mini)
+    for table in (main_table, lean_table):
+        assert {cell for row in table.rows for cell in row[1::2]} == {"missing"}
     assert {row[1] for row in eight_table.rows} == {"9.000 ± 0.000"}
+
+
+def test_a_run_that_only_calls_itself_published_is_named_and_not_counted():
+    whole = [result(run, 1.0) for run in runs("published", "lean") if run.recipe.arch == "gau"]
+    short = {**whole[0], "run_sha256": "0" * 64}
+    sample = {**whole[1], "data": {**whole[1]["data"], "profile": "sample"}}
+    _, main_table, *_ = paper_tables([short, sample, *whole[2:]])
+    assert main_table.rows[ARCHS.index("gau")][3] == "1.000 (1 of 3 runs)"
+    assert f"not the paper's: {short['run']}, {sample['run']}." in main_table.note
+    assert f"Root of lean: {'a' * 16}…" in main_table.note
 
 
 def test_runs_on_different_roots_never_share_a_mean():
@@ -116,25 +126,32 @@ NASTY = Table(
 
 
 def test_markdown_keeps_its_columns():
-    lines = render(NASTY, "markdown").splitlines()
+    lines = render([NASTY], "markdown").splitlines()
     assert lines[2] == r"| x\|y | 50% |"
     assert lines[4] == "| a_b | 1 ± 2 |"
 
 
 def test_csv_round_trips():
-    rows = list(csv.reader(io.StringIO(render(NASTY, "csv"))))
-    assert rows[0] == ["table", "x|y", "50%"]
-    assert rows[2] == ["A & B_1 | <c>", "<i>", "#{}"]
+    second = Table(title="second", columns=["a", "b", "c"], rows=[["1", "2", "3"]])
+    rows = list(csv.reader(io.StringIO(render([NASTY, second], "csv"))))
+    assert rows == [
+        ["table", "row", "column", "value"],
+        ["A & B_1 | <c>", "a_b", "50%", "1 ± 2"],
+        ["A & B_1 | <c>", "<i>", "50%", "#{}"],
+        ["A & B_1 | <c>", "", "note", "n"],
+        ["second", "1", "b", "2"],
+        ["second", "1", "c", "3"],
+    ]
 
 
 def test_html_is_well_formed_and_escaped():
-    tree = ET.fromstring(f"<div>{render(NASTY, 'html')}</div>")
+    tree = ET.fromstring(f"<div>{render([NASTY], 'html')}</div>")
     assert [cell.text for cell in tree.iter("td")] == ["1 ± 2", "#{}"]
     assert tree.find(".//caption").text == NASTY.title
 
 
 def test_latex_escapes_what_it_must():
-    text = render(NASTY, "latex")
+    text = render([NASTY], "latex")
     assert r"a\_b & 1 $\pm$ 2 \\" in text
     assert r"$<$i$>$ & \#\{\} \\" in text
     assert r"A \& B\_1" in text
@@ -205,7 +222,8 @@ def test_a_replication_is_judged_once_all_its_runs_are_there():
 def test_runs_on_two_roots_are_two_replications():
     whole = replication(dict.fromkeys(ARCHS, 0.0))
     moved = [{**result, "data": {**result["data"], "root": "b" * 64}} for result in whole[:3]]
-    assert len(list(replication_tables([*whole, *moved]))) == 3
+    tables = list(replication_tables([*whole, *moved]))
+    assert [table.note[-17:] for table in tables] == [f"{c * 16}…" for c in "aab"]
     assert not list(replication_tables([{**result, "run_sha256": "of before"} for result in whole]))
 
 

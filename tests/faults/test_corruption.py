@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -278,6 +279,7 @@ def test_swapped_renamed_and_missing_files_of_a_run(out, harm):
         {"tensors": {}},
         {"recipe": {}},
         {"recipe": {"name": "x"}},
+        {"run": "two-s17-101"},
         {"seeds": [1]},
         {"seeds": ["a", "b"]},
         {"step": 7},
@@ -298,3 +300,17 @@ def test_a_checkpoint_made_to_fit_leads_nowhere(out, change):
     with pytest.raises(TangobenchError) as caught:
         read_run(out)
     assert caught.value.kind == "checkpoint-corrupt"
+
+
+def test_the_name_in_a_checkpoint_leads_nowhere(out):
+    """A name that would put the result elsewhere, with every hash made to fit."""
+    from tangobench.model import checkpoint
+
+    path = out / "runs" / "one-s17-101" / "checkpoints" / "step-00000008.json"
+    found = checkpoint.load(path)
+    run = checkpoint.run_of(found, path)
+    evil = dataclasses.replace(run, recipe=dataclasses.replace(run.recipe, name="../../evil"))
+    meta = checkpoint.describe(evil, found.meta["loader"], found.meta["provenance"])
+    checkpoint.save(path.parent, dataclasses.replace(found, meta=meta))
+    with pytest.raises(CorruptionError):
+        checkpoint.run_of(checkpoint.load(path), path)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,8 +17,9 @@ import numpy as np
 import pytest
 import torch
 
+from tangobench.cli import main
 from tangobench.errors import InputError, MismatchError, ResourceError, UsageError
-from tangobench.model import build, checkpoint
+from tangobench.model import build, checkpoint, memory
 from tangobench.model.config import ARCHS
 from tangobench.model.ddp import World
 from tangobench.model.language import LanguageModel
@@ -24,6 +27,7 @@ from tangobench.model.loader import Loader
 from tangobench.model.metrics import read_metrics
 from tangobench.model.recipes import RECIPES, Run
 from tangobench.model.train import Options, accumulate, train
+from tangobench.pipeline.progress import Reporter
 from tangobench.pipeline.reading import open_dataset
 
 ALONE = World()
@@ -193,6 +197,56 @@ def test_automatic_microbatches_shrink_and_go_on(out, small_memory):
         assert left["loss"] == pytest.approx(right["loss"], rel=1e-5)
 
 
+def test_on_a_cpu_the_rows_at_once_depend_on_the_recipe_alone(monkeypatch):
+    """Other microbatches round differently: a resumed run must not go by what is free now."""
+    model = build(RECIPES["mini-dm_math-tango"].model_config())
+    monkeypatch.setattr(os, "sysconf", lambda name: 1)  # a machine without any memory
+    assert memory.microbatch(model, rows=32, context=256) == 8
+    assert memory.microbatch(model, rows=6, context=256) == 4
+    assert memory.microbatch(model, rows=32, context=8192) == 1
+
+
+def test_memory_that_runs_out_anywhere_is_no_traceback(out, monkeypatch, capsys):
+    def step(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 B")
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    words = ["train", "--out", str(out), "--recipe", "sample-dm_math-gau", "--json"]
+    assert main(words) == ResourceError.exit_code
+    error = json.loads(capsys.readouterr().out)
+    assert error["error"] == "out-of-memory"
+    assert "--microbatch" in error["fix"]
+
+
+def test_a_scheduler_that_counts_processes_makes_no_peers(out, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")  # without torchrun's RANK and addresses
+    assert final(train(short_run(), Options(out=out, stop_at=1))).step == 1
+
+
+def test_a_step_that_is_passed_already_is_said(out, capsys):
+    words = ["train", "--out", str(out), "--recipe", "sample-dm_math-gau", "--stop-at"]
+    assert main([*words, "2"]) == main([*words, "1"]) == 0
+    assert "is at step 2 already" in capsys.readouterr().err
+
+
+def test_a_narrow_terminal_still_shows_time_left_and_loss(out, monkeypatch):
+    monkeypatch.setattr(Reporter, "_every", 0.0)
+    stream = io.StringIO()
+    train(short_run(), Options(out=out), Reporter(stream=stream))
+    line = stream.getvalue().splitlines()[3]
+    assert re.search(r"67% · .* left · loss \d\.\d{3} · [\d,]+ tokens/s · 4/6", line)
+
+
+def test_a_checkpoint_without_moments_is_refused(out):
+    folder = train(short_run(), Options(out=out, stop_at=2))
+    whole = final(folder)
+    weights = {n: t for n, t in whole.tensors.items() if not n.startswith("optimizer.exp_avg.")}
+    meta = {key: value for key, value in whole.meta.items() if key != "checksum"}
+    checkpoint.save(folder / "checkpoints", checkpoint.Checkpoint(meta=meta, tensors=weights))
+    with pytest.raises(MismatchError, match=r"exp_avg\.embed: missing there"):
+        train(short_run(), Options(out=out))
+
+
 def test_another_dataset_under_the_same_name_is_refused(tmp_path, make_toy_math):
     first, second = tmp_path / "first", tmp_path / "second"
     old, new = (make_toy_math(place, seed=i) for i, place in enumerate((first, second)))
@@ -296,22 +350,21 @@ def test_a_run_in_use_is_busy(out):
     [
         ["--recipe", "nothing-like-this"],
         ["--recipe", "sample-dm_math-tango", "--seed-pair", "17"],
+        ["--recipe", "sample-dm_math-tango", "--seed-pair", "²,3"],
+        ["--recipe", "sample-dm_math-tango", "--seed-pair", "99999999999999999999,1"],
         ["--recipe", "sample-dm_math-tango", "--microbatch", "0"],
+        ["--recipe", "sample-dm_math-tango", "--microbatch", "²"],
         ["--recipe", "sample-dm_math-tango", "--device", "abacus"],
         [],
     ],
-    ids=["recipe", "seeds", "microbatch", "device", "nothing"],
+    ids=["recipe", "seeds", "seed", "large", "microbatch", "digit", "device", "nothing"],
 )
 def test_a_wrong_command_line_is_exit_code_2(words, tmp_path, capsys):
-    from tangobench.cli import main
-
     assert main(["train", "--out", str(tmp_path), "--json", *words]) == 2
     assert json.loads(capsys.readouterr().out)["fix"]
 
 
 def test_the_list_names_all_runs(capsys):
-    from tangobench.cli import main
-
     assert main(["train", "--list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert sum(row["family"] == "published" for row in rows) == 90

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,8 @@ def add(commands: Any) -> None:
     scorer = commands.add_parser(
         "eval",
         help="score a finished run on its validation rows",
-        description="Writes OUT/results/RUN.json and prints the scores.",
+        description="Writes OUT/results/RUN.json and prints the scores. What an earlier result of "
+        "the same checkpoint held of exact match, probes and proofs is kept.",
     )
     scorer.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
     scorer.add_argument(
@@ -36,7 +38,7 @@ def add(commands: Any) -> None:
         help="the paper's five tables, ours beside the paper's",
         description="After the paper's tables come small replications with the paper's orderings "
         "judged, then what the paper does not report, as far as results hold it: bits per byte, "
-        "exact match, probes, ablations.",
+        "exact match, probes, checked proofs, ablations.",
     )
     tabler.add_argument(
         "folders",
@@ -90,6 +92,7 @@ def _add_replicate(commands: Any) -> None:
 
 def _eval(args: argparse.Namespace) -> int:
     from tangobench.eval.results import evaluate, read_result
+    from tangobench.pipeline.progress import Reporter
 
     if args.tokens_at_once < 1:
         raise UsageError("--tokens-at-once is below 1", kind="usage", fix="use 1 or more")
@@ -102,6 +105,7 @@ def _eval(args: argparse.Namespace) -> int:
         tokens_at_once=args.tokens_at_once,
         match_answers=args.exact_match,
         probe=args.probes,
+        reporter=Reporter(quiet=args.quiet or args.json),
     )
     result = read_result(path)
     if args.json:
@@ -146,9 +150,9 @@ def _tables(args: argparse.Namespace) -> int:
     results = read_results(folders)
     tables = [*paper_tables(results), *replication_tables(results), *beyond_tables(results)]
     if args.json:
-        emit_json([{"title": t.title, "columns": t.columns, "rows": t.rows} for t in tables])
+        emit_json([dataclasses.asdict(table) for table in tables])
     else:
-        print("\n".join(render(table, args.format) for table in tables), end="")
+        print(render(tables, args.format), end="")
     return 0
 
 
@@ -175,6 +179,8 @@ def _replicate(args: argparse.Namespace) -> int:
     if args.json:
         emit_json(summary)
         return 0
-    tables = ablation_tables(summary["ablations"]) if args.ablations else summary_tables(summary)
-    print("\n".join(render(table, args.format) for table in tables), end="")
+    tables = (
+        list(ablation_tables(summary["ablations"])) if args.ablations else summary_tables(summary)
+    )
+    print(render(tables, args.format), end="")
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ def add(commands: Any) -> None:
         "--microbatch",
         default="auto",
         metavar="N",
-        help="rows at once; 'auto' (default) goes by free memory. It does not change the result",
+        help="rows at once; 'auto' (default) is by the recipe on a CPU, by free memory on a GPU. "
+        "It changes the rounding, no more",
     )
     trainer.add_argument(
         "--checkpoint-every",
@@ -79,9 +81,11 @@ def parse_pair(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     parts = text.split(",")
-    if len(parts) != 2 or not all(part.strip().isdigit() for part in parts):
+    if len(parts) != 2 or not all(re.fullmatch(r" *[0-9]{1,18} *", part) for part in parts):
         raise UsageError(
-            f"--seed-pair {text!r} is not two numbers", kind="usage", fix="write --seed-pair 17,101"
+            f"--seed-pair {text!r} is not two numbers of at most 18 digits",
+            kind="usage",
+            fix="write --seed-pair 17,101",
         )
     return int(parts[0]), int(parts[1])
 
@@ -89,7 +93,7 @@ def parse_pair(text: str | None) -> tuple[int, int] | None:
 def _microbatch(text: str) -> int | None:
     if text == "auto":
         return None
-    if not text.isdigit() or int(text) < 1:
+    if not re.fullmatch("[1-9][0-9]{0,8}", text):
         raise UsageError(
             f"--microbatch is {text!r}", kind="usage", fix="use auto or a count of at least 1"
         )
