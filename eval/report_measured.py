@@ -13,6 +13,7 @@ from typing import Any
 
 from tangobench.eval.charts import Axis, Figure, Series, Table, lines
 from tangobench.eval.published import LABELS
+from tangobench.eval.speed_tables import machine_text, speed_tables
 from tangobench.model.config import ARCHS
 
 Case = dict[str, Any]
@@ -41,45 +42,22 @@ def speed(results: dict[str, Any]) -> dict[str, Any] | None:
     cases: list[Case] = results.get("cases", [])
     if not cases:
         return None
-    figures, tables = [], []
+    figures = []
     for task, name in (("train", "Training"), ("decode", "Decoding")):
         of_task = [{**case, "T": case["length"]} for case in cases if case["task"] == task]
-        if not of_task:
-            continue
-        note = "Whole model, four block applications: compare slopes and distances."
-        title = f"{name}: tokens per second"
-        figures.append(growth(of_task, "tokens_per_second", "tokens/s", title, note))
-        tables.append((f"{name}: tokens per second, peak memory and operations", _speeds(of_task)))
-    machine = results["machine"]
-    first = cases[0]
+        if of_task:
+            note = "Whole model, four block applications: compare slopes and distances."
+            title = f"{name}: tokens per second"
+            figures.append(growth(of_task, "tokens_per_second", "tokens/s", title, note))
     return {
         "figures": figures,
-        "tables": tables,
-        "machine": f"{machine['device']}, {first['threads']} thread(s), {first['precision']}, "
-        f"PyTorch {machine['torch']}",
-        "size": first["size"],
+        "tables": [
+            (table.title, Table(head=tuple(table.columns), rows=[tuple(row) for row in table.rows]))
+            for table in speed_tables(results)
+        ],
+        "machine": machine_text(results),
+        "size": cases[0]["size"],
     }
-
-
-def _speeds(cases: Sequence[Case]) -> Table:
-    """A row per model and length: measured columns, then the paper's operation count."""
-    rows = []
-    for arch in ARCHS:
-        for case in sorted((c for c in cases if c["arch"] == arch), key=lambda c: int(c["T"])):
-            work = 2e-9 * case["tokens_per_second"] * case["forward_macs_per_token"]
-            rows.append(
-                (
-                    *(LABELS[arch], f"{case['T']:,}", f"{case['tokens_per_second']:,.0f}"),
-                    f"{case['peak_bytes'] / 1e6:,.0f} MB",
-                    f"{case['forward_macs_per_token'] / 1e6:,.2f}M",
-                    f"{work * (3 if case['task'] == 'train' else 1):,.1f}",
-                )
-            )
-    head = (
-        *("Model", "T", "Tokens/s, measured", "Peak memory, measured"),
-        *("Forward MACs per token, formula", "GFLOP/s by the formula"),
-    )
-    return Table(head=head, rows=rows)
 
 
 def growth(

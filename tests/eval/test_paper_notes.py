@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from awake_models import awake, random_tokens
 
 from tangobench.eval.published import NLL, PARAMETERS
+from tangobench.eval.results import read_results
 from tangobench.model.config import ARCHS, TARGET_PARAMS, ModelConfig, matched, published
 from tangobench.model.recipes import RECIPES
 from tangobench.pipeline import dm_draw, dm_fast
@@ -139,8 +141,55 @@ def test_validation_proofs_that_occur_in_training():
     )
     long = leakage["proofs_over_30_tokens_also_in_training"]
     assert long / leakage["validation_proofs_over_30_tokens"] == pytest.approx(0.0056, abs=5e-5)
-    for number in ("proofs_also_in_training", "validation_proofs", "statements_also_in_training"):
-        assert f"{leakage[number]:,}" in NOTES
+    also, all_proofs, statements = (
+        f"{leakage[key]:,}"
+        for key in ("proofs_also_in_training", "validation_proofs", "statements_also_in_training")
+    )
+    assert f"{also} of {all_proofs} validation proofs" in NOTES
+    assert f"{statements} statements recur" in NOTES
+
+
+def mini(dataset):
+    """The committed results of the small replication, by architecture, in the order of seeds."""
+    found = [result for result in read_results([ROOT / "results"]) if result["family"] == "mini"]
+    return {
+        arch: [r for r in found if (r["arch"], r["dataset"]) == (arch, dataset)] for arch in ARCHS
+    }
+
+
+def test_small_runs_score_proofs_that_occur_in_training():
+    same, new, gap = {}, {}, set()
+    for arch, results in mini("lean").items():
+        assert len(results) == 3
+        groups = [result["probes"]["lean_proof"]["proof"]["groups"] for result in results]
+        whole = [result["scores"]["lean_proof"] for result in results]
+        twins = [group["word for word in training"] for group in groups]
+        assert {(twin["rows"], sum(g["rows"] for g in group.values()))
+                for twin, group in zip(twins, groups, strict=True)} == {(162, 1132)}  # fmt: skip
+        same[arch] = statistics.fmean(twin["nll"] for twin in twins)
+        new[arch] = statistics.fmean(group["new"]["nll"] for group in groups)
+        gap |= {
+            round((w["sum"] - t["sum"]) / (w["count"] - t["count"]) - w["nll"], 2)
+            for w, t in zip(whole, twins, strict=True)
+        }
+    text = " ".join(NOTES.split())
+    assert "such proofs, 162 of 1,132," in text
+    assert f"{min(same.values()):.2f} (GAU) to {max(same.values()):.2f} (Recurrent" in text
+    assert min(same, key=same.get) in ("gau", "flash")
+    assert max(same, key=same.get) == "recurrent_transformer"
+    assert f"new ones of {min(new.values()):.2f} to {max(new.values()):.2f}" in text
+    assert gap == {0.04}
+    assert "proof score of every run is 0.04 higher" in text
+
+
+def test_flash_minus_gau_in_the_small_replication():
+    found = mini("dm_math")
+    pairs = zip(found["flash"], found["gau"], strict=True)
+    differences = [f["scores"]["dm_math"]["nll"] - g["scores"]["dm_math"]["nll"] for f, g in pairs]
+    low, middle, high = (f"{value:+.3f}".replace("-", "−") for value in differences)
+    assert f"is {low}, {middle} and {high} for the three seed pairs" in " ".join(NOTES.split())
+    widths = [RECIPES[f"mini-dm_math-{arch}"].model_config().width for arch in ("gau", "flash")]
+    assert f"GAU a width of {widths[0]} and FLASH one of {widths[1]}" in " ".join(NOTES.split())
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Wall-clock and memory: real processes, and requests that cannot be met."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,46 @@ def test_a_process_of_its_own_measures(task):
     expected = sum(macs.formula(job.config(), 300).values()) // 300
     assert found["forward_macs_per_token"] == expected
     assert found["scaling"] == "linear"
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="only Linux sets a peak back"
+)
+def test_the_prompt_is_no_part_of_the_peak_of_decoding():
+    """WANGO's state does not depend on T; its prompt's parallel pass takes 34 MB and 212 MB."""
+    short, long = (
+        speed.measure(Job(arch="wango", task="decode", length=length))["peak_bytes"]
+        for length in (256, 4096)
+    )
+    assert long < 1.5 * short
+
+
+@pytest.mark.parametrize(("cpu_seconds", "disturbed"), [(1.3, True), (1.9, False), (3.8, False)])
+def test_less_than_a_core_is_marked(monkeypatch, cpu_seconds, disturbed):
+    monkeypatch.setattr(speed, "_timed", lambda run, device: (2.0, cpu_seconds))
+    found = speed.measure_here(Job(arch="gau", task="decode", length=8))
+    assert found["disturbed"] is disturbed
+
+
+def test_the_recorded_measurements_are_marked():
+    recorded = Path(__file__).parents[2] / "bench" / "results" / "speed.json"
+    for case in json.loads(recorded.read_bytes())["cases"]:
+        expected = case["cpu_seconds"] < speed.UNDISTURBED * case["seconds"]
+        assert case["disturbed"] is (case["device"] == "cpu" and expected)
+
+
+def test_the_command_shows_the_mark(capsys, monkeypatch):
+    case = {"tokens_per_second": 5.0, "peak_bytes": 3_000_000, "forward_macs_per_token": 7}
+
+    def measured(job):
+        return {"arch": "gau", "task": job.task, "length": 8, **case, "disturbed": busy[job.task]}
+
+    busy = {"train": False, "decode": True}
+    monkeypatch.setattr(speed, "measure", measured)
+    assert cli.main(["model", "speed", "--arch", "gau", "--lengths", "8"]) == 0
+    train, decode = capsys.readouterr().out.splitlines()
+    assert train.endswith("MACs/token")
+    assert decode.endswith("MACs/token  disturbed: measure again")
 
 
 @pytest.mark.parametrize(

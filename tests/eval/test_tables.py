@@ -23,6 +23,7 @@ from tangobench.eval.replicate import (
 )
 from tangobench.eval.replication_tables import replication_tables, summary_tables
 from tangobench.eval.results import write_result
+from tangobench.eval.speed_tables import speed_tables
 from tangobench.eval.tables import compute, nll_table, paper_tables, parameters, spread
 from tangobench.model.config import ARCHS
 from tangobench.model.recipes import runs
@@ -229,8 +230,32 @@ def test_runs_on_two_roots_are_two_replications():
 
 def test_the_tables_that_are_shipped_are_those_of_the_results(capsys):
     folder = Path(__file__).parents[2] / "results"
-    assert main(["tables", str(folder)]) == 0
+    speed = folder.parent / "bench" / "results" / "speed.json"
+    assert main(["tables", str(folder), "--speed", str(speed)]) == 0
     assert capsys.readouterr().out == (folder / "tables.md").read_text()
+
+
+def test_speed_and_memory_by_hand(tmp_path, capsys):
+    case = {
+        "arch": "gau", "task": "train", "length": 256, "size": "mini", "threads": 1,
+        "precision": "fp32", "tokens_per_second": 1000.0, "peak_bytes": 5_000_000,
+        "forward_macs_per_token": 2_000_000, "disturbed": False,
+    }  # fmt: skip
+    busy = {**case, "task": "decode", "disturbed": True}
+    machine = {"device": "some CPU", "torch": "2"}
+    train, decode = speed_tables({"machine": machine, "cases": [busy, case]})
+    # 1,000 tokens/s × 2M MACs × 2 operations × 3 passes
+    assert train.rows == [["Full-attention GAU", "256", "1,000", "5 MB", "2.00M", "12.0"]]
+    assert decode.rows == [
+        ["Full-attention GAU", "256", "1,000 (disturbed)", "5 MB", "2.00M", "4.0"]
+    ]
+    assert "some CPU, 1 thread(s), fp32" in train.note
+    results, file = tmp_path / "results", tmp_path / "speed.json"
+    results.mkdir()
+    for text in ("", "[]", "{}", '{"machine": {}, "cases": [{}]}', None):
+        file.unlink() if text is None else file.write_text(text)
+        assert main(["tables", str(results), "--speed", str(file)]) == 2
+        assert "holds no measurements" in capsys.readouterr().err
 
 
 def test_a_toy_makes_no_claims():

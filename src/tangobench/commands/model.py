@@ -39,7 +39,8 @@ def _add_speed(actions: Any) -> None:
         "speed",
         help="tokens/s and peak memory of training and decoding on this machine",
         description="Each measurement is a process of its own; the paper's operation counts stand "
-        "beside it. The paper itself reports neither speed nor memory.",
+        "beside it. A measurement that shared its core with other work is marked as disturbed. "
+        "The paper itself reports neither speed nor memory.",
     )
     speed.add_argument("--arch", default="all", metavar="NAME", help="one of the six, or all")
     speed.add_argument(
@@ -143,4 +144,5 @@ def _speed_line(case: dict[str, Any]) -> str:
         f"{case['arch']:<24}{case['task']:<8}T {case['length']:>7,}"
         f"{case['tokens_per_second']:>12,.0f} tokens/s{case['peak_bytes'] / 1e6:>10,.0f} MB"
         f"{case['forward_macs_per_token'] / 1e6:>10,.1f}M MACs/token"
+        f"{'  disturbed: measure again' if case['disturbed'] else ''}"
     )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tangobench.commands._common import add_output_options, emit_json
 from tangobench.commands.train import add_compute_options, compute_device
 from tangobench.errors import UsageError
+
+if TYPE_CHECKING:
+    from tangobench.eval.render import Table
 
 FORMS: Final = ("markdown", "latex", "csv", "html")
 
@@ -46,6 +50,12 @@ def add(commands: Any) -> None:
         type=Path,
         metavar="RESULTS",
         help="folders of results (default: out/results and results; the first that has a run wins)",
+    )
+    tabler.add_argument(
+        "--speed",
+        type=Path,
+        metavar="FILE",
+        help="also what `tangobench model speed --save FILE` measured",
     )
     tabler.add_argument("--format", choices=FORMS, default="markdown")
     add_output_options(tabler)
@@ -149,11 +159,25 @@ def _tables(args: argparse.Namespace) -> int:
     folders = args.folders or [Path("out/results"), Path("results")]
     results = read_results(folders)
     tables = [*paper_tables(results), *replication_tables(results), *beyond_tables(results)]
+    tables += _speeds(args.speed) if args.speed else []
     if args.json:
         emit_json([dataclasses.asdict(table) for table in tables])
     else:
         print(render(tables, args.format), end="")
     return 0
+
+
+def _speeds(path: Path) -> list[Table]:
+    from tangobench.eval.speed_tables import speed_tables
+
+    try:
+        return list(speed_tables(json.loads(path.read_bytes())))
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise UsageError(
+            f"{path} holds no measurements: {type(error).__name__}: {error}",
+            kind="usage",
+            fix=f"tangobench model speed --save {path}",
+        ) from None
 
 
 def _replicate(args: argparse.Namespace) -> int:
