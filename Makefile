@@ -5,12 +5,15 @@ OUT     ?= out
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 SOURCE  ?=
 EXTRAS  := fast,dask,report,cards,hub,dev
+INTEROP := interop,lean
 DATASET ?= dm_math
 CASES   ?= 100000
 
 VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
+INTEROP_STAMP := $(VENV)/.interop-done
+INTEROP_TESTS := tests/model/test_hf.py tests/eval/test_harness.py tests/eval/test_proof_toolchain.py
 TOOL  := $(BIN)/tangobench
 FLOW  := $(BIN)/python -m tangobench.flows
 BUILD  = --profile $(PROFILE) --out $(OUT) --workers $(WORKERS) $(if $(SOURCE),--source $(SOURCE))
@@ -21,7 +24,7 @@ export OMP_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup data-fineweb data-lean data-dm-math data verify reproduce replicate report \
-  test test-faults fuzz audit test-browser test-lean lint types bench bench-fineweb bench-dedup \
+  test test-faults test-interop fuzz audit test-browser test-lean lint types bench bench-fineweb bench-dedup \
   bench-encoding bench-urls bench-near bench-lean bench-dm-math \
   bench-model bench-speed bench-loader bench-flows bench-memory bench-growth bench-flame deploy undeploy prefect-env constraints clean
 
@@ -44,6 +47,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	@touch $@
+
+$(INTEROP_STAMP): $(STAMP)
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(INTEROP)]'
 	@touch $@
 
 ## Data
@@ -110,6 +117,14 @@ test-browser: $(STAMP) ## the report in a headless Chromium
 	  || { echo "needs a browser: apt-get install chromium"; exit 1; }
 	$(TEST) -m browser
 
+test-interop: $(INTEROP_STAMP) ## Hugging Face, lm-evaluation-harness, Lean's REPL and sandbox; skips are failures
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y bubblewrap; } \
+	  || { echo "needs a sandbox: apt-get install bubblewrap"; exit 1; }
+	@bwrap --ro-bind / / --unshare-all true
+	@mkdir -p build
+	$(TEST) $(INTEROP_TESTS) -rs --junitxml=build/interop.xml
+	@grep -q 'skipped="0"' build/interop.xml || { echo "test-interop: skipped tests, see above"; exit 1; }
+
 test-lean: $(STAMP) ## a real Lean judges extractor and proofs (minutes, 4 GB; SOURCE= a Mathlib repository, FILES=all)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lean]'
 	TANGOBENCH_MATHLIB='$(SOURCE)' TANGOBENCH_MATHLIB_FILES='$(FILES)' $(BIN)/python -m pytest tests/lean_check -m slow -rsP
@@ -165,7 +180,7 @@ bench-flows: $(STAMP) ## what orchestration costs
 	$(BIN)/python bench/flows.py
 
 ## Housekeeping
-constraints: $(STAMP) ## write the installed versions to constraints.txt
+constraints: $(INTEROP_STAMP) ## write the installed versions to constraints.txt
 	@{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | grep -v ' @ ' | sed 's/+cpu//'; } > constraints.new
 	@mv constraints.new constraints.txt
 

@@ -3,10 +3,12 @@
 - `tangobench` is for GPT-2 tokens (FineWeb-Edu and Lean), `tangobench-math` for the 73 symbols:
   there a context is a question and a continuation a whole answer, EOS included, so tasks need
   `target_delimiter: ""`.
-- A row that is longer than the model's context loses its beginning, as is usual there.
+- A row that is longer than the model's context loses its beginning, as is usual there. Generation
+  gives up new tokens before it gives up any of the prompt.
 - Which rows share a batch does not change a result; logits are in at least float32.
 
-Usage: `import tangobench.eval.harness`, then
+Usage: `python -m tangobench.eval.harness` is `lm-eval` that knows both names; in a program,
+`import tangobench.eval.harness`, then
 `lm_eval.simple_evaluate("tangobench", {"folder": "out/runs/RUN"}, tasks=[…])`.
 """
 
@@ -14,12 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import torch
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
+from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from tangobench.errors import InputError, UsageError
@@ -30,7 +33,6 @@ from tangobench.model.layers import full_precision
 from tangobench.pipeline import dm_vocab
 from tangobench.pipeline.tokens import EOT, VOCABULARY_SIZE, gpt2
 
-_MAX_NEW: Final = 256  # the harness's own default
 Score = tuple[float, bool]
 
 
@@ -51,6 +53,7 @@ class TangobenchLM(TemplateLM):  # type: ignore[misc]
     vocabulary: int = VOCABULARY_SIZE
     eot_token_id: int = EOT
     prefix_token_id: int = EOT
+    max_gen_toks: int = 256  # where a task sets none: the harness's own default
 
     def __init__(
         self,
@@ -64,6 +67,8 @@ class TangobenchLM(TemplateLM):  # type: ignore[misc]
         super().__init__()
         if model is None and folder is None:
             raise UsageError("no model", kind="usage", fix="give folder=out/runs/RUN")
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            device = "cpu"  # `lm-eval` asks for cuda:0 unless it is told otherwise
         self.model = load(Path(str(folder)), device) if model is None else model
         self.batch_size = int(batch_size) if str(batch_size).isdigit() else max_batch_size or 32
         if self.model.config.vocabulary != self.vocabulary:
@@ -103,14 +108,18 @@ class TangobenchLM(TemplateLM):  # type: ignore[misc]
     def generate_until(self, requests: list[Any], disable_tqdm: bool = False) -> list[str]:
         """Greedy continuations, cut at the first stop string."""
         answers: dict[int, str] = {}
-        wanted = [_settings(request.args[1]) for request in requests]
-        prompts = [self.prompt(request.args[0]) for request in requests]
-        for longest in sorted({longest for longest, _ in wanted}):
-            places = [i for i, (length, _) in enumerate(wanted) if length == longest]
+        wanted = [_settings(request.args[1], self.max_gen_toks) for request in requests]
+        prompts = [self.prompt(request.args[0])[-(self._context - 1) :] for request in requests]
+        sizes = [
+            min(longest, self._context - len(prompt))
+            for prompt, (longest, _) in zip(prompts, wanted, strict=True)
+        ]
+        for new in sorted(set(sizes)):
+            places = [place for place, size in enumerate(sizes) if size == new]
             places.sort(key=lambda place: len(prompts[place]))
             for start in range(0, len(places), self.batch_size):
                 chosen = places[start : start + self.batch_size]
-                generated = self._generate([prompts[place] for place in chosen], longest)
+                generated = self._generate([prompts[place] for place in chosen], new)
                 for place, ids in zip(chosen, generated, strict=True):
                     answers[place] = _cut(self.tok_decode(ids), wanted[place][1])
         return [answers[place] for place in range(len(requests))]
@@ -125,11 +134,9 @@ class TangobenchLM(TemplateLM):  # type: ignore[misc]
         return self.model.config.context
 
     @torch.no_grad()
-    def _generate(self, prompts: list[list[int]], longest: int) -> list[list[int]]:
-        new = min(longest, self._context - 1)
-        kept = [prompt[-(self._context - new) :] for prompt in prompts]
-        lengths = torch.tensor([len(prompt) for prompt in kept])
-        padded = _padded(kept).to(self.model.embed.device)
+    def _generate(self, prompts: list[list[int]], new: int) -> list[list[int]]:
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        padded = _padded(prompts).to(self.model.embed.device)
         out = self.model.generate(padded, new, stop=self.eot_token_id, lengths=lengths)
         generated: list[list[int]] = out.tolist()
         return generated
@@ -177,6 +184,7 @@ class MathLM(TangobenchLM):
     vocabulary = len(dm_vocab.SYMBOLS)
     eot_token_id = dm_vocab.EOS
     prefix_token_id = dm_vocab.BOS
+    max_gen_toks = 31  # an answer has at most 30 characters, then EOS
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_: Any
@@ -205,15 +213,20 @@ def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
     return padded
 
 
-def _settings(wanted: dict[str, Any]) -> tuple[int, tuple[str, ...]]:
+def _settings(wanted: dict[str, Any], default: int) -> tuple[int, tuple[str, ...]]:
     """How many tokens at most, and the stop strings."""
-    if wanted.get("do_sample") and wanted.get("temperature", 1.0) != 0:
+    known = normalize_gen_kwargs(wanted, default)
+    if known["do_sample"] and known.get("temperature", 1.0) != 0:
         raise UsageError("sampling was asked for", kind="usage", fix="set do_sample: false")
-    until = wanted.get("until") or ()
-    longest = int(wanted.get("max_gen_toks", _MAX_NEW))
-    return longest, (until,) if isinstance(until, str) else tuple(until)
+    return known["max_gen_toks"], tuple(known["until"])
 
 
 def _cut(text: str, until: tuple[str, ...]) -> str:
     ends = [text.index(stop) for stop in until if stop and stop in text]
     return text[: min(ends, default=len(text))]
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()

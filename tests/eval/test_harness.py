@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +21,7 @@ from awake_models import awake
 from lm_eval.api.instance import Instance
 from lm_eval.api.task import ConfigurableTask
 
+from tangobench.cli import main
 from tangobench.errors import InputError, UsageError
 from tangobench.eval.harness import MathLM, TangobenchLM
 from tangobench.model.hf import export
@@ -22,6 +29,8 @@ from tangobench.model.recipes import RECIPES, Run
 from tangobench.model.train import Options, train
 from tangobench.pipeline.dm_vocab import BOS, EOS, encode
 from tangobench.pipeline.tokens import EOT, gpt2
+
+PAGE = Path(__file__).parents[2] / "docs" / "interop.md"
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +142,22 @@ def test_generation_is_the_greedy_answer(math_model):
         assert answer == MathLM.tok_decode(None, plain)
 
 
+@pytest.mark.parametrize("arch", ["tango", "gau"])  # GAU refuses more than a context
+def test_without_a_limit_new_tokens_give_way_to_the_question(arch):
+    model = awake(arch, vocabulary=73, context=64)
+    questions = ["x" * size for size in (1, 20, 45, 60, 61, 62, 90)]
+    lm = MathLM(model=model, batch_size=4)
+    wanted = {"until": []}
+    found = lm.generate_until(requests("generate_until", *((q, wanted) for q in questions)))
+    for question, answer in zip(questions, found, strict=True):
+        ids = encode(question, "")[0][:-1].tolist()[-63:]
+        plain = []
+        while len(plain) < min(31, 64 - len(ids)) and EOS not in plain:
+            with torch.no_grad():
+                plain.append(int(model(torch.tensor([ids + plain]))[0, -1].argmax()))
+        assert answer == MathLM.tok_decode(None, plain)
+
+
 def test_stop_strings_cut(math_model):
     [whole] = own_answers(math_model, ["Is 7 prime?"])
     assert len(whole) > 3
@@ -183,16 +208,63 @@ def test_a_choice_task_takes_the_likelier_answer(math_model):
     assert found["acc,none"] == pytest.approx(4 / 6)
 
 
-def test_by_name_from_a_run_and_from_its_export(tmp_path, make_toy_math):
-    make_toy_math(tmp_path)
+def toy_run(out):
     small = {"steps": 2, "batch": 4, "warmup": 1, "target_params": 30_000}
     recipe = dataclasses.replace(RECIPES["sample-dm_math-gau"], **small)
-    folder = train(Run(recipe, 17, 101), Options(out=tmp_path))
+    return train(Run(recipe, 17, 101), Options(out=out))
+
+
+def test_by_name_from_a_run_and_from_its_export(tmp_path, make_toy_math):
+    make_toy_math(tmp_path)
+    folder = toy_run(tmp_path)
     first = MathLM.create_from_arg_string(f"folder={folder}", {"batch_size": 4, "device": "cpu"})
     second = MathLM(export(first.model, tmp_path / "exported"))
     pair = requests("loglikelihood", ("What is 1 + 1?", "2"))
     assert first.loglikelihood(pair) == second.loglikelihood(pair)
     assert first.batch_size == 4
+
+
+def test_the_page_works_as_printed(tmp_path, make_toy_math, monkeypatch, capsys):
+    make_toy_math(tmp_path / "out")
+    page = PAGE.read_text(encoding="utf-8").replace("RUN", toy_run(tmp_path / "out").name)
+    blocks = re.findall(r"```(?:sh|python|yaml)\n(.*?)```", page, re.S)
+    install, export_it, load_it, questions, task, evaluate_it, in_a_program = blocks
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+
+    assert "'.[interop]'" in install
+    assert main(shlex.split(export_it)[1:]) == 0
+    exec(load_it, {})
+    assert "<bos>What is 1 + 1?<sep>" in capsys.readouterr().out
+    exec(questions, {})
+    Path("tasks/questions.yaml").write_text(task)
+    done = subprocess.run(
+        [sys.executable, *shlex.split(evaluate_it.replace("\\\n", ""))[1:]],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "HF_HOME": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    exec(in_a_program, {})
+    score = float(capsys.readouterr().out)
+    shown = re.search(r"exact_match *\|↑ *\| *([\d.]+)", done.stdout)[1]
+    assert float(shown) == pytest.approx(score, abs=1e-4)
+
+
+def test_without_cuda_it_is_the_cpu(tmp_path, make_toy_math, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    make_toy_math(tmp_path)
+    lm = MathLM(toy_run(tmp_path), device="cuda:0")  # what `lm-eval` asks for by default
+    assert lm.model.embed.device.type == "cpu"
+
+
+def test_every_name_of_the_limit_is_known(math_model):
+    question = "What is 1 + 1?"
+    for name in ("max_new_tokens", "max_tokens"):
+        lm = MathLM(model=math_model)
+        found = lm.generate_until(requests("generate_until", (question, {"until": [], name: 12})))
+        assert found == own_answers(math_model, [question])
 
 
 def test_what_does_not_fit_is_refused(math_model, text_model):
@@ -204,6 +276,8 @@ def test_what_does_not_fit_is_refused(math_model, text_model):
         MathLM(model=math_model).loglikelihood(requests("loglikelihood", ("a", "1" * 64)))
     with pytest.raises(InputError, match="69 of the vocabulary"):
         MathLM(model=math_model).loglikelihood(requests("loglikelihood", ("½?", "1")))
-    sampled = {"until": [], "do_sample": True, "temperature": 0.7}
-    with pytest.raises(UsageError, match="sampling"):
-        TangobenchLM(model=text_model).generate_until(requests("generate_until", ("a", sampled)))
+    for sampled in ({"do_sample": True}, {"temperature": 0.7}):
+        with pytest.raises(UsageError, match="sampling"):
+            TangobenchLM(model=text_model).generate_until(
+                requests("generate_until", ("a", {"until": [], **sampled}))
+            )
