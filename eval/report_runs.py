@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tangobench.eval.macs import formula
+from tangobench.eval.published import METRICS
 from tangobench.model.config import ARCHS, ModelConfig
 from tangobench.model.recipes import Recipe
 
 Result = dict[str, Any]
 
 _FAMILIES: Final = ("published", "mini", "sample")
+_NAMES: Final = {"fineweb": "FineWeb-Edu", "lean": "Lean", "dm_math": "DeepMind Mathematics"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +43,16 @@ class Group:
     def first(self) -> Result:
         """Any run, for what all have in common."""
         return next(iter(self.by_arch.values()))[0]
+
+    def title(self, what: str, metric: str | None = None) -> str:
+        """The title of a table of something that the paper does not report."""
+        depth = "" if self.depth == 4 else f", depth {self.depth}"
+        name = METRICS[metric] if metric else _NAMES.get(self.dataset, self.dataset)
+        return f"{what}: {name}, {self.family} runs{depth}"
+
+    def note(self, text: str) -> str:
+        """The note below it."""
+        return f"Ours; the paper has none. {text} Root {self.root[:16]}…"
 
 
 def groups(results: Sequence[Result]) -> list[Group]:

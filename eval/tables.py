@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from tangobench.errors import MismatchError
 from tangobench.eval import published
+from tangobench.eval.intervals import wilson
 from tangobench.eval.published import LABELS, METRICS
 from tangobench.eval.render import Table
 from tangobench.model import config
@@ -148,13 +149,29 @@ def spread(values: Sequence[float]) -> str:
     """Mean ± sample standard deviation; says so if runs are missing."""
     if not values:
         return MISSING
-    expected = len(SEED_PAIRS)
-    few = f"{len(values)} of {expected}" if len(values) < expected else f"{len(values)}"
-    count = "" if len(values) == expected else f" ({few} runs)"
     mean = statistics.fmean(values)
     if len(values) == 1:
-        return f"{mean:.3f}{count}"
-    return f"{mean:.3f} ± {statistics.stdev(values):.3f}{count}"
+        return f"{mean:.3f}{_how_many(1)}"
+    return f"{mean:.3f} ± {statistics.stdev(values):.3f}{_how_many(len(values))}"
+
+
+def share_text(found: Sequence[dict[str, Any]], digits: int = 1) -> str:
+    """Mean share over runs and its interval; says so if runs are missing."""
+    if not found:
+        return MISSING
+    tried = found[0]["tried"]
+    if not tried:
+        return "–"
+    correct = statistics.fmean(share["correct"] for share in found)
+    low, high = wilson(correct, tried)
+    interval = f"{low:.{digits}%} … {high:.{digits}%}"
+    return f"{correct / tried:.{digits}%} ({interval}){_how_many(len(found))}"
+
+
+def _how_many(runs: int) -> str:
+    expected = len(SEED_PAIRS)
+    few = f"{runs} of {expected}" if runs < expected else f"{runs}"
+    return "" if runs == expected else f" ({few} runs)"
 
 
 def require_one_root(results: Sequence[Result]) -> dict[str, str]:

@@ -6,15 +6,19 @@ proof, are tried from the same state. A proof passes if and only if
 - Lean reports no error and the theorem exists with the original's statement,
 - it uses no `sorry`, no compiled evaluation, and no axiom that no library declares.
 
-One line per event goes to the output: the number asked about, a word, and a text. -/
+One line per event goes to the output: a number asked about, a word, and a text. The text may quote
+the proof, so nothing in it may end a line or a field. -/
 
 open Lean Elab Command Parser
 
 namespace Judge
 
+def isPlain (c : Char) : Bool :=
+  32 ≤ c.toNat && !(127 ≤ c.toNat && c.toNat < 160) && c.toNat != 0x2028 && c.toNat != 0x2029
+
 def write (out : String) (number : Nat) (word text : String) : IO Unit := do
   let handle ← IO.FS.Handle.mk out IO.FS.Mode.append
-  let line := text.map fun c => if c == '\n' then ' ' else c
+  let line := text.map fun c => if isPlain c then c else ' '
   handle.putStr (String.append (Nat.repr number)
     (String.append "\t" (String.append word (String.append "\t" (String.append line "\n")))))
   handle.flush
@@ -126,7 +130,7 @@ abbrev Asked := Nat × List (Nat × String)
 def tryVariant (out : String) (before : Command.State) (start : ModuleParserState)
     (original : InputContext) (stop byte : Nat) (statement : Expr) (number : Nat)
     (path : String) : IO Unit := do
-  write out number "start" path
+  write out number "start" ""
   let input ← inputOf path
   let (command, next, messages) := parseCommand input (parserContext before) start {}
   let here := next.pos.byteIdx + original.inputString.utf8ByteSize
@@ -175,14 +179,15 @@ partial def eachCommand (out : String) (input : InputContext) (cell : IO.Ref Com
     let _ ← EIO.toBaseIO (elabCommandTopLevel command (contextOf input) cell)
     eachCommand out input cell asked next
 
-/-- Judge the variants of one file; `first` is the byte of its first command. -/
-def file (out path : String) (first : Nat) (asked : List Asked) : CommandElabM Unit :=
+/-- Judge the variants of one file; `number` is one of them, `first` the byte of its first command. -/
+def file (out path : String) (number first : Nat) (asked : List Asked) : CommandElabM Unit :=
   fun _ state => do
     let now ← ST.Ref.get state
     let options := match now.scopes with
       | scope :: _ => scope.opts
       | [] => {}
     let _ ← EIO.toBaseIO do
+      write out number "file" ""
       let input ← inputOf path
       let cell ← IO.mkRef (Command.mkState now.env {} options)
       eachCommand out input cell asked { pos := ⟨first⟩ }

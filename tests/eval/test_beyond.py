@@ -8,11 +8,12 @@ import pytest
 
 from tangobench.cli import main
 from tangobench.commands.score import FORMS
-from tangobench.eval.beyond import beyond_tables, share_text
+from tangobench.eval.beyond import beyond_tables
 from tangobench.eval.intervals import wilson
 from tangobench.eval.render import render
 from tangobench.eval.report import write_report
 from tangobench.eval.results import read_results
+from tangobench.eval.tables import share_text
 from tangobench.model.recipes import runs
 
 

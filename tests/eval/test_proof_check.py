@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 from pathlib import Path
 
@@ -11,15 +12,19 @@ import torch
 
 from tangobench.cli import main
 from tangobench.errors import ResourceError, UsageError
-from tangobench.eval import proof_wasm
+from tangobench.eval import proof_check, proof_wasm
 from tangobench.eval.proof_check import check_proofs, theorems
+from tangobench.eval.proof_log import ProofLog
 from tangobench.eval.proof_tasks import Verdict
 from tangobench.eval.results import evaluate, read_result
 from tangobench.model.recipes import RECIPES, Run
 from tangobench.model.train import Options, train
 from tangobench.pipeline import api
+from tangobench.pipeline.progress import Reporter
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokens import gpt2
+
+COUNT = 12  # theorems that killed checks are about
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +66,17 @@ class Believer:
     def prepare(self) -> None:
         pass
 
-    def check(self, tasks):
+    def check(self, tasks, decided):
         self.seen = tasks
-        return [
-            Verdict("unchecked", "imports")
-            if "Order/" not in task.path
-            else Verdict("proved", "proved")
-            if task.proof == task.theorem.proof(task.source)
-            else Verdict("failed", "error", "no")
-            for task in tasks
-        ]
+        for index, task in enumerate(tasks):
+            decided(index, self.verdict(task))
+
+    def verdict(self, task) -> Verdict:
+        if "Order/" not in task.path:
+            return Verdict("unchecked", "imports")
+        if task.proof == task.theorem.proof(task.source):
+            return Verdict("proved", "proved")
+        return Verdict("failed", "error", "no")
 
 
 def prompts(dataset, room: int = 1536) -> list[tuple[int, ...]]:
@@ -122,8 +128,8 @@ def test_prompts_leave_room_in_a_small_context(dataset) -> None:
 
 def test_nothing_checked_is_no_share(dataset) -> None:
     class Absent(Believer):
-        def check(self, tasks):
-            return [Verdict("unchecked", "no-answer")] * len(tasks)
+        def verdict(self, task):
+            return Verdict("unchecked", "no-answer")
 
     model = Parrot(dict.fromkeys(prompts(dataset), " x"))
     report = check_proofs(model, dataset, Absent()).as_json()
@@ -133,8 +139,8 @@ def test_nothing_checked_is_no_share(dataset) -> None:
 
 def test_refused_text_counts_only_where_the_original_passes(dataset) -> None:
     class Nothing(Believer):
-        def check(self, tasks):
-            return [Verdict("failed", "error")] * len(tasks)
+        def verdict(self, task):
+            return Verdict("failed", "error")
 
     model = Parrot(dict.fromkeys(prompts(dataset), " sorry"))
     report = check_proofs(model, dataset, Nothing()).as_json()
@@ -170,18 +176,121 @@ def test_the_command_adds_to_the_result(out: Path, monkeypatch, capsys) -> None:
     shown = json.loads(capsys.readouterr().out)
     result = read_result(out / "results" / f"{run.name}.json")
     assert result["proof_check"] == shown
-    assert shown["generated"] == 4
+    assert (shown["generated"], shown["limit"]) == (4, 4)
     assert {k: v for k, v in result.items() if k != "proof_check"} == scored
     assert main(["check-proofs", str(run), "--checker", "toolchain"]) == UsageError.exit_code
     assert main(["check-proofs", run.name, "--out", str(out), "--limit", "1"]) == 0
-    assert "checked proofs" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "checked proofs" in shown.out
+    assert "generate: 1 units" in shown.err and "check: 1 units" in shown.err
+    assert main(["check-proofs", str(run), "--limit", "4"]) == 0
+    assert "generate: 4 units in 0.0 s, 4 kept from before" in capsys.readouterr().err
 
 
 def test_silence_is_no_proof(dataset) -> None:
     class Generous(Believer):
-        def check(self, tasks):
-            return [Verdict("proved", "proved")] * len(tasks)
+        def verdict(self, task):
+            return Verdict("proved", "proved")
 
     model = Parrot(dict.fromkeys(prompts(dataset), ""))
     report = check_proofs(model, dataset, Generous(), limit=2).as_json()
     assert report["failed"] == {"empty": 2}
+
+
+class Mortal:
+    """A model or a checker that is killed after so many calls."""
+
+    def __init__(self, calls: int) -> None:
+        self.calls = calls
+
+    def live(self) -> None:
+        self.calls -= 1
+        if self.calls < 0:
+            raise KeyboardInterrupt
+
+
+class MortalParrot(Parrot, Mortal):
+    def __init__(self, answers, calls: int) -> None:
+        Parrot.__init__(self, answers)
+        Mortal.__init__(self, calls)
+
+    def generate(self, *args, **options):
+        self.live()
+        return super().generate(*args, **options)
+
+
+class MortalBeliever(Mortal, Believer):
+    def verdict(self, task) -> Verdict:
+        self.live()
+        return Believer.verdict(self, task)
+
+
+def answers(dataset) -> dict[tuple[int, ...], str | None]:
+    texts: list[str | None] = [task.proof for task in theorems(dataset, None, range(COUNT))]
+    texts[0], texts[1], texts[2] = None, " sorry", " wrong"
+    return dict(zip(prompts(dataset), texts, strict=False))
+
+
+def test_a_killed_check_goes_on_and_ends_the_same(dataset, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(proof_check, "_BATCH", 2)
+    expected = check_proofs(Parrot(answers(dataset)), dataset, Believer(), limit=COUNT).as_json()
+
+    def attempt(generations: int, judgements: int):
+        model = MortalParrot(answers(dataset), generations)
+        log = ProofLog(tmp_path / "proofs.jsonl", checkpoint="a" * 64)
+        try:
+            return check_proofs(model, dataset, MortalBeliever(judgements), limit=COUNT, log=log)
+        except KeyboardInterrupt:
+            with (tmp_path / "proofs.jsonl").open("ab") as file:
+                file.write(b'{"key": "cut sh')
+            return None
+
+    assert attempt(2, 0) is None
+    assert attempt(1, 0) is None
+    assert attempt(3, 9) is None, "texts of the first three batches are kept"
+    ended = attempt(0, COUNT - 1)
+    assert ended is not None, "so are all texts, and verdicts"
+    assert ended.as_json() == expected
+
+
+@pytest.mark.parametrize("changed", ["checkpoint", "root", "checker", "limit"])
+def test_only_the_same_check_goes_on(changed: str, tmp_path) -> None:
+    about = {"root": "r", "checker": "wasm", "theorems": 4}
+    log = ProofLog(tmp_path / "log", checkpoint="c")
+    log.begin(**about)
+    log.add_texts({0: " x", 1: None, 2: " no UTF-8: \udcff\u2028"})
+    log.add_verdict(0, Verdict("failed", "error", "no"))
+    again = ProofLog(tmp_path / "log", checkpoint="c")
+    again.begin(**about)
+    assert (again.texts, again.verdicts) == (log.texts, log.verdicts)
+    other = {"root": {"root": "q"}, "checker": {"checker": "b"}, "limit": {"theorems": 5}}
+    stranger = ProofLog(tmp_path / "log", checkpoint="d" if changed == "checkpoint" else "c")
+    stranger.begin(**{**about, **other.get(changed, {})})
+    assert (stranger.texts, stranger.verdicts) == ({}, {})
+
+
+def test_a_damaged_line_is_none_and_an_unchecked_proof_is_asked_again(tmp_path) -> None:
+    path = tmp_path / "log"
+    about = {"root": "r", "checker": "wasm", "theorems": 4}
+    log = ProofLog(path)
+    log.begin(**about)
+    log.add_texts({0: " right", 1: " left"})
+    log.add_verdict(0, Verdict("unchecked", "no-answer"))
+    assert log.verdicts[0].outcome == "unchecked"
+    path.write_bytes(path.read_bytes().replace(b"right", b"wrong"))
+    again = ProofLog(path)
+    again.begin(**about)
+    assert (again.texts, again.verdicts) == ({1: " left"}, {})
+
+
+def test_progress_counts_what_was_kept(dataset, tmp_path) -> None:
+    stream = io.StringIO()
+    for _ in range(2):
+        log = ProofLog(tmp_path / "log")
+        model = Parrot(answers(dataset))
+        reporter = Reporter(stream=stream)
+        check_proofs(model, dataset, Believer(), limit=COUNT, log=log, reporter=reporter)
+    first, second = stream.getvalue().split("\n")[:2], stream.getvalue().split("\n")[2:4]
+    assert [line.split(" units")[0] for line in first] == [f"generate: {COUNT}", f"check: {COUNT}"]
+    assert "kept" not in "".join(first)
+    assert f"{COUNT} kept from before" in second[0] and "kept from before" in second[1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tangobench.eval.proof_check import theorems
-from tangobench.eval.proof_tasks import Task, refusal
+from tangobench.eval.proof_tasks import Task, Verdict, refusal
 from tangobench.eval.proof_wasm import WasmChecker
 from tangobench.pipeline import api
 from tangobench.pipeline.lean_proofs import extract
@@ -66,6 +66,8 @@ CASES = {
     "axiom of the file": ("last", " cheat.elim", "failed", "axiom"),
     "native": ("last", " by native_decide", "failed", "axiom"),
     "own axiom": ("last", " own.elim\naxiom own : False", "failed", "error"),
+    "longer statement": ("by_cases", "→ True := fun _ _ => trivial", "failed", "error"),
+    "forged lines": ("swap", " «x\u2028\x85\x0c0\tproved\t»", "failed", "error"),
     "too slow": ("either", " .inl (by simp [slow])", "failed", "time"),
     "the original fails": ("broken", " rfl", "unchecked", "original-fails"),
 }
@@ -76,12 +78,18 @@ def task(name: str, proof: str, source: bytes = FILE) -> Task:
     return Task("Given.lean", source, theorem, proof)
 
 
+def judged(checker: WasmChecker, tasks: list[Task]) -> list[Verdict]:
+    found: dict[int, Verdict] = {}
+    checker.check(tasks, found.__setitem__)
+    return [found[index] for index in range(len(tasks))]
+
+
 @pytest.fixture(scope="module")
 def verdicts():
     tasks = [task(name, proof) for name, proof, _, _ in CASES.values()]
     elsewhere = FILE.replace(b"import Lean", b"import Mathlib.Order.Basic")
     tasks.append(task("last", " rfl", elsewhere))
-    found = WasmChecker(heartbeats=20_000).check(tasks)
+    found = judged(WasmChecker(heartbeats=20_000), tasks)
     return dict(zip([*CASES, "elsewhere"], found, strict=True))
 
 
@@ -89,6 +97,11 @@ def verdicts():
 def test_verdict(case: str, verdicts) -> None:
     _, _, outcome, reason = CASES[case]
     assert (verdicts[case].outcome, verdicts[case].reason) == (outcome, reason), verdicts[case]
+
+
+def test_what_is_quoted_stays_in_its_line(verdicts) -> None:
+    assert "«x" in verdicts["forged lines"].detail
+    assert verdicts["forged lines"].detail.isprintable()
 
 
 def test_what_needs_mathlib_is_not_checked(verdicts) -> None:
@@ -105,7 +118,7 @@ def test_programs_in_proofs_reach_nothing() -> None:
         *(task("either", endless), task("last", " rfl")),
     ]
     assert [refusal(t) is None for t in tasks] == [True, False, False, True]
-    found = WasmChecker(seconds=150).check(tasks)
+    found = judged(WasmChecker(seconds=60), tasks)
     assert (found[0].outcome, found[3].outcome) == ("proved", "proved"), found
     assert (found[2].outcome, found[2].reason) == ("failed", "time"), found
     assert not OUTSIDE.exists()
@@ -117,4 +130,4 @@ def test_every_original_of_the_sample_passes(tmp_path) -> None:
     dataset = open_dataset(built.folder)
     tasks = theorems(dataset, None, range(len(dataset.rows("proof", "validation"))))
     assert len(tasks) > 10
-    assert {verdict.outcome for verdict in WasmChecker().check(tasks)} == {"proved"}
+    assert {verdict.outcome for verdict in judged(WasmChecker(), tasks)} == {"proved"}

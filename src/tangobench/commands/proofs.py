@@ -18,7 +18,8 @@ def add(commands: Any) -> None:
         help="generate a proof for each validation theorem of a lean run and let Lean judge it",
         description="Adds the verdicts to OUT/results/RUN.json, which `tangobench eval` writes. "
         "`wasm` is a Lean without Mathlib that is fetched from npm; `toolchain` is the Lean of a "
-        "project with Mathlib built. What cannot be checked is never counted as failed.",
+        "project with Mathlib built. What cannot be checked is never counted as failed. A killed "
+        "check goes on with the same command: RUN/proofs.jsonl holds what it has.",
     )
     parser.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
     parser.add_argument(
@@ -27,7 +28,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--checker", choices=("wasm", "toolchain"), default="wasm")
     parser.add_argument("--source", metavar="REPO", help="the commit's repository")
     parser.add_argument("--project", metavar="DIR", help="a built Lean project (toolchain)")
-    parser.add_argument("--repl", metavar="DIR", help="a built REPL (toolchain)")
+    parser.add_argument("--repl", metavar="DIR", help="a built REPL of its Lean (toolchain)")
     parser.add_argument("--limit", type=count, metavar="N", help="only the first N theorems")
     add_compute_options(parser)
     add_output_options(parser)
@@ -36,6 +37,7 @@ def add(commands: Any) -> None:
 
 def _check(args: argparse.Namespace) -> int:
     from tangobench.eval.proof_check import check_proofs
+    from tangobench.eval.proof_log import ProofLog
     from tangobench.eval.results import (
         final_checkpoint,
         model_of,
@@ -44,6 +46,7 @@ def _check(args: argparse.Namespace) -> int:
         write_result,
     )
     from tangobench.model.train import dataset_of
+    from tangobench.pipeline.progress import Reporter
 
     folder = Path(args.run_folder)
     if not folder.is_dir():
@@ -64,6 +67,8 @@ def _check(args: argparse.Namespace) -> int:
         source=args.source,
         context=run.recipe.context,
         limit=args.limit,
+        log=ProofLog(folder / "proofs.jsonl", checkpoint=trained.meta["tensors"]["sha256"]),
+        reporter=Reporter(quiet=args.quiet or args.json),
     )
     found = report.as_json()
     write_result(result_file, {**read_result(result_file), "proof_check": found})
