@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
-import torch
 
+from tangobench.eval.continuations import continuations
 from tangobench.eval.intervals import wilson
-from tangobench.pipeline.dm_vocab import EOS, PAD, SYMBOLS
+from tangobench.pipeline.dm_vocab import EOS, SYMBOLS
 from tangobench.pipeline.progress import Reporter
 from tangobench.pipeline.reading import Dataset, Rows
 
@@ -87,14 +87,7 @@ def _batches_by_length(rows: Rows, batch: int) -> Iterator[list[int]]:
 
 def _answers(model: Any, rows: Rows, indices: Sequence[int]) -> list[list[int]]:
     prompts = [rows.tokens(index)[: rows.value(index, "target_start")] for index in indices]
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    padded = torch.full((len(prompts), int(lengths.max())), PAD, dtype=torch.long)
-    for row, prompt in enumerate(prompts):
-        padded[row, : len(prompt)] = torch.from_numpy(prompt.astype(np.int64))
-    device = model.embed.device
-    out = model.generate(padded.to(device), _LONGEST_ANSWER, stop=EOS, lengths=lengths.to(device))
-    generated: list[list[int]] = out.tolist()
-    return generated
+    return continuations(model, prompts, _LONGEST_ANSWER, stop=EOS)
 
 
 def _judge(report: MatchReport, row: dict[str, Any], answer: list[int], keep_wrong: int) -> None:

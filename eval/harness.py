@@ -26,6 +26,7 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from tangobench.errors import InputError, UsageError
+from tangobench.eval.continuations import continuations, padded
 from tangobench.eval.nll import LOGITS_AT_ONCE, TOKENS_AT_ONCE, batches_of
 from tangobench.eval.results import load_model
 from tangobench.model.language import LanguageModel
@@ -135,11 +136,7 @@ class TangobenchLM(TemplateLM):  # type: ignore[misc]
 
     @torch.no_grad()
     def _generate(self, prompts: list[list[int]], new: int) -> list[list[int]]:
-        lengths = torch.tensor([len(prompt) for prompt in prompts])
-        padded = _padded(prompts).to(self.model.embed.device)
-        out = self.model.generate(padded, new, stop=self.eot_token_id, lengths=lengths)
-        generated: list[list[int]] = out.tolist()
-        return generated
+        return continuations(self.model, prompts, new, stop=self.eot_token_id)
 
     @torch.no_grad()
     def _scores(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[Score]:
@@ -155,7 +152,7 @@ class TangobenchLM(TemplateLM):  # type: ignore[misc]
         found: dict[int, Score] = {}
         for chosen in batches_of(np.array([len(row) for row in rows]), TOKENS_AT_ONCE):
             places = chosen.tolist()
-            tokens = _padded([rows[place][:-1] for place in places]).to(self.model.embed.device)
+            tokens = padded([rows[place][:-1] for place in places]).to(self.model.embed.device)
             hidden_BTC = self.model.hidden(tokens)
             for hidden_TC, place in zip(hidden_BTC, places, strict=True):
                 size = len(pairs[place][1])
@@ -203,14 +200,6 @@ class MathLM(TangobenchLM):
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
         return self.prompt(context), [*self.tok_encode(continuation), dm_vocab.EOS]
-
-
-def _padded(rows: Sequence[Sequence[int]]) -> torch.Tensor:
-    """Rows with zeros behind them; causal models never look there."""
-    padded = torch.zeros(len(rows), max(map(len, rows)), dtype=torch.long)
-    for place, row in enumerate(rows):
-        padded[place, : len(row)] = torch.tensor(row)
-    return padded
 
 
 def _settings(wanted: dict[str, Any], default: int) -> tuple[int, tuple[str, ...]]:

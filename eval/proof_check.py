@@ -23,9 +23,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import torch
 
 from tangobench.errors import InputError, UsageError
+from tangobench.eval.continuations import continuations
 from tangobench.eval.intervals import wilson
 from tangobench.eval.proof_log import ProofLog
 from tangobench.eval.proof_tasks import Decided, Task, Verdict, refusal, theorem_at
@@ -247,13 +247,8 @@ def generated(
 
 
 def _decoded(model: Any, prompts: Sequence[Any], longest: int) -> list[str | None]:
-    lengths = torch.tensor([len(prompt) for prompt in prompts])
-    padded = torch.full((len(prompts), int(lengths.max())), EOT, dtype=torch.long)
-    for place, prompt in enumerate(prompts):
-        padded[place, : len(prompt)] = torch.from_numpy(prompt.astype(np.int64))
-    device = model.embed.device
-    out = model.generate(padded.to(device), longest, stop=EOT, lengths=lengths.to(device))
-    return [_text(tokens) if EOT in tokens else None for tokens in out.tolist()]
+    out = continuations(model, prompts, longest, stop=EOT)
+    return [_text(tokens) if EOT in tokens else None for tokens in out]
 
 
 def _batches(prompts: dict[int, Any], size: int) -> Iterator[list[int]]:
