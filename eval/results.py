@@ -34,7 +34,7 @@ from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.tokens import VOCABULARY_SIZE, gpt2
 
 FORMAT: Final = "tangobench-result/1"
-EXTRAS: Final = ("exact_match", "probes", "proof_check")
+_EXTRAS: Final = ("exact_match", "probes", "proof_check")
 _CURVE_POINTS: Final = 100
 
 
@@ -76,7 +76,7 @@ def _measured_before(path: Path, body: dict[str, Any]) -> dict[str, Any]:
     except CorruptionError:  # none, or one that scoring again is to mend
         return {}
     same = all(found.get(key) == body[key] for key in ("checkpoint_sha256", "data"))
-    return {key: found[key] for key in EXTRAS if same and key in found}
+    return {key: found[key] for key in _EXTRAS if same and key in found}
 
 
 def _scores(

@@ -168,10 +168,10 @@ def share_text(found: Sequence[dict[str, Any]], digits: int = 1) -> str:
     return f"{correct / tried:.{digits}%} ({interval}){_how_many(len(found))}"
 
 
-def _how_many(runs: int) -> str:
+def _how_many(count: int) -> str:
     expected = len(SEED_PAIRS)
-    few = f"{runs} of {expected}" if runs < expected else f"{runs}"
-    return "" if runs == expected else f" ({few} runs)"
+    few = f"{count} of {expected}" if count < expected else f"{count}"
+    return "" if count == expected else f" ({few} runs)"
 
 
 def require_one_root(results: Sequence[Result]) -> dict[str, str]:

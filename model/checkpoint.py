@@ -229,12 +229,11 @@ def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
     """The run of a recipe and seeds, if its name and hash are those that stand beside them."""
     try:
         run = Run(Recipe(**meta["recipe"]), *seeds)
-        named = _NAME.fullmatch(run.recipe.name) and all(type(seed) is int for seed in seeds)
-        return (
-            run if named and (run.name, run.sha256) == (meta["run"], meta["run_sha256"]) else None
-        )
+        plain = _NAME.fullmatch(run.recipe.name) and all(type(seed) is int for seed in seeds)
+        same = (run.name, run.sha256) == (meta["run"], meta["run_sha256"])
     except (TypeError, ValueError, AttributeError, KeyError):
         return None
+    return run if plain and same else None
 
 
 def generator_state(checkpoint: Checkpoint, path: Path) -> torch.Tensor:

@@ -137,6 +137,8 @@ class Trainer:
         if first >= last:
             self.reporter.say(f"{self.run.name} is at step {first:,} already: nothing to do")
             return
+        if first:
+            self.reporter.say(f"{self.run.name}: going on from step {first:,}")
         log = self._open_log()
         self.reporter.start(self.run.name, last, last)
         for _ in range(first):
@@ -217,8 +219,6 @@ class Trainer:
         checkpoint.require_moments(self.model, found, path)
         load_optimizer(self.model, self.optimizer, found.group("optimizer"), found.step)
         torch.set_rng_state(checkpoint.generator_state(found, path))
-        if found.step < self.run.recipe.steps:
-            self.reporter.say(f"{self.run.name}: going on from step {found.step:,}")
 
     def _save(self) -> None:
         if self.peers.leads:
