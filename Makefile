@@ -72,8 +72,7 @@ verify: $(STAMP) ## check every byte in OUT against its lock and the committed l
 
 ## Models
 replicate: $(STAMP) ## train and score the six models (PROFILE=mini DATASET=dm_math|lean: hours)
-	$(TOOL) replicate --profile $(PROFILE) --dataset $(DATASET) --out $(OUT) --workers $(WORKERS) \
-	  $(if $(SOURCE),--source $(SOURCE))
+	$(TOOL) replicate --profile $(PROFILE) --dataset $(DATASET) --out $(OUT) --workers $(WORKERS) $(if $(SOURCE),--source $(SOURCE))
 
 report: $(STAMP) ## one static HTML site of everything in OUT
 	$(TOOL) report --out $(OUT)
