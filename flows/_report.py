@@ -27,7 +27,7 @@ from prefect.artifacts import (
 from tangobench.errors import TangobenchError
 from tangobench.flows._summary import lock_table
 from tangobench.pipeline.manifest import Lock
-from tangobench.pipeline.progress import Reporter
+from tangobench.pipeline.progress import Reporter, units
 
 Logger = logging.Logger | logging.LoggerAdapter[Any]
 
@@ -55,15 +55,15 @@ class RunReporter(Reporter):
         self._artifact: UUID | None = None
 
     def start(
-        self, stage: str, units: int, weight: float, parts: Mapping[str, float] | None = None
+        self, stage: str, count: int, weight: float, parts: Mapping[str, float] | None = None
     ) -> None:
         """Open the stage's progress bar."""
-        super().start(stage, units, weight, parts)
+        super().start(stage, count, weight, parts)
         key = artifact_key(self._dataset, self._profile, stage.removeprefix(f"{self._dataset}-"))
         self._artifact = self._try(
-            lambda: create_progress_artifact(0.0, key=key, description=f"{stage}, {units:,} units")
+            lambda: create_progress_artifact(0.0, key=key, description=f"{stage}, {units(count)}")
         )
-        self.say(f"{stage}: {units:,} units")
+        self.say(f"{stage}: {units(count)}")
 
     def finish(self) -> None:
         """Close the stage's progress bar."""

@@ -46,11 +46,11 @@ class Reporter:
             self._write(f"{self._cleared}{line}\n")
 
     def start(
-        self, stage: str, units: int, weight: float, parts: Mapping[str, float] | None = None
+        self, stage: str, count: int, weight: float, parts: Mapping[str, float] | None = None
     ) -> None:
-        """Begin a stage of `units` units that weigh `weight` together, by named part if it has."""
+        """Begin a stage of `count` units that weigh `weight` together, by named part if it has."""
         self._parts = dict(parts or {})
-        self._stage, self._units, self._weight = stage, units, weight or 1.0
+        self._stage, self._units, self._weight = stage, count, weight or 1.0
         self._done = self._reused = 0
         self._weight_done = self._weight_new = 0.0
         self._began = self._drawn = time.monotonic()
@@ -75,7 +75,7 @@ class Reporter:
         seconds = time.monotonic() - self._began
         kept = f", {self._reused:,} kept from before" if self._reused else ""
         name = f"{self._bold}{self._stage}{self._plain}"
-        self.say(f"{name}: {self._done:,} units in {duration(seconds)}{kept} · {memory()}")
+        self.say(f"{name}: {units(self._done)} in {duration(seconds)}{kept} · {memory()}")
 
     def _share(self) -> float:
         return min(1.0, self._weight_done / self._weight)
@@ -97,7 +97,7 @@ class Reporter:
         # What is read most comes first: a narrow terminal cuts the rest off.
         fields = [f"{self._bold}{self._stage}{self._plain} {self._share():4.0%}", f"{left} left"]
         fields += [label] if label else []
-        fields += [f"{self._done:,}/{self._units:,} units", self._rate(seconds), memory()]
+        fields += [f"{self._done:,}/{units(self._units)}", self._rate(seconds), memory()]
         return " · ".join(fields)
 
     def _draw(self, line: str) -> None:
@@ -114,6 +114,11 @@ class Reporter:
         with contextlib.suppress(OSError, ValueError):
             self._stream.write(text)
             self._stream.flush()
+
+
+def units(count: int) -> str:
+    """A number of units in words: 1 unit, 1,200 units."""
+    return f"{count:,} unit{'' if count == 1 else 's'}"
 
 
 def duration(seconds: float) -> str:

@@ -143,6 +143,15 @@ def test_rate_and_time_left_do_not_count_what_was_kept_from_before(monkeypatch):
     assert fields[1:4] == ["1 m 20 s left", "8/10 units", "1.5/min"]  # 4 in 160 s; 2 to go
 
 
+def test_one_unit_is_not_plural():
+    stream = io.StringIO()
+    reporter = Reporter(stream=stream)
+    reporter.start("pack", 1, 1.0)
+    reporter.advance(1.0)
+    reporter.finish()
+    assert stream.getvalue().startswith("pack: 1 unit in ")
+
+
 def test_progress_gives_time_left_of_the_stage_and_of_the_part(monkeypatch):
     tick_by_20_seconds(monkeypatch)
     stream = io.StringIO()
