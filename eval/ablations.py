@@ -131,8 +131,8 @@ def ablation_tables(found: Sequence[dict[str, Any]]) -> Iterator[Table]:
             ],
             rows=[_row(item) for item in items],
             note="Ours; the paper has none. NLL of the changed model minus the whole one on equal "
-            "seeds and rows: positive if the part helps. Student's t over seeds. "
-            f"Root {root[:16]}…{trial}",
+            "seeds and rows: positive if the change hurts. Student's t over seeds. "
+            f"Data root {root[:16]}…{trial}",
         )
 
 

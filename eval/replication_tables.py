@@ -54,7 +54,7 @@ def summary_tables(summary: dict[str, Any]) -> list[Table]:
         title=f"Validation NLL, {METRICS[metrics[0]]}, {name}",
         columns=["Model", *heads],
         rows=score_rows,
-        note=f"{_SCALE[summary['profile']]} Root {summary['root'][:16]}…",
+        note=f"{_SCALE[summary['profile']]} Data root {summary['root'][:16]}…",
     )
     if not summary["claims"]:
         return [compared]
@@ -63,7 +63,7 @@ def summary_tables(summary: dict[str, Any]) -> list[Table]:
         columns=["Claim", "Verdict", "Difference", "Paper", "95% interval", "Per seed"],
         rows=[_claim_row(claim) for claim in summary["claims"]],
         note="NLL of the second model minus the first on equal seeds and rows; positive agrees "
-        f"with the paper. Student's t over seeds. Root {summary['root'][:16]}…",
+        f"with the paper. Student's t over seeds. Data root {summary['root'][:16]}…",
     )
     return [compared, judged]
 

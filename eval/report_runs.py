@@ -52,7 +52,7 @@ class Group:
 
     def note(self, text: str) -> str:
         """The note below it."""
-        return f"Ours; the paper has none. {text} Root {self.root[:16]}…"
+        return f"Ours; the paper has none. {text} Data root {self.root[:16]}…"
 
 
 def groups(results: Sequence[Result]) -> list[Group]:

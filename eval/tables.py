@@ -29,7 +29,8 @@ Result = dict[str, Any]
 MISSING: Final = "missing"
 _NLL_NOTE: Final = (
     "Validation NLL, mean ± sample standard deviation over seeds, final checkpoint only; lower is "
-    "better. Columns marked (paper) are the paper's figures."
+    "better. Columns marked (paper) are the paper's figures; a cell of ours is "
+    "missing until a run of the published size is trained and scored."
 )
 _SHARING: Final = {True: "1 block reused 4 times", False: "4 independent blocks"}
 _DATASET_NAMES: Final = {"fineweb": "FineWeb-Edu", "lean": "Lean", "dm_math": "Mathematics"}
@@ -132,7 +133,7 @@ def nll_table(title: str, results: Sequence[Result], depth: int, metrics: Sequen
             cells.append(MISSING if mean is None else f"{mean:.3f} ± {deviation:.3f}")
         rows.append(cells)
     heads = [head for m in metrics for head in (METRICS[m], f"{METRICS[m]} (paper)")]
-    notes = [_NLL_NOTE, *(f"Root of {name}: {root[:16]}…" for name, root in roots.items())]
+    notes = [_NLL_NOTE, *(f"Data root of {name}: {root[:16]}…" for name, root in roots.items())]
     if strays := [result["run"] for result in asked if result not in ours]:
         notes.append(f"Not counted, recipe or dataset is not the paper's: {', '.join(strays)}.")
     return Table(title=title, columns=["Model", *heads], rows=rows, note=" ".join(notes))

@@ -102,7 +102,7 @@ def test_probes_give_a_column_per_group():
     assert table.title == "NLL by novelty of the question: DeepMind Mathematics, mini runs"
     assert table.columns == ["Model", "Old (1 row)", "None (0 rows)"]
     assert table.rows == [["TANGO", "0.500 (1 of 3 runs)", "–"]]
-    assert table.note == f"Ours; the paper has none. How. Root {'a' * 16}…"
+    assert table.note == f"Ours; the paper has none. How. Data root {'a' * 16}…"
 
 
 def test_runs_on_different_roots_have_tables_of_their_own():

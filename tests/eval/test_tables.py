@@ -112,7 +112,7 @@ def test_a_run_that_only_calls_itself_published_is_named_and_not_counted():
     _, main_table, *_ = paper_tables([short, sample, *whole[2:]])
     assert main_table.rows[ARCHS.index("gau")][3] == "1.000 (1 of 3 runs)"
     assert f"not the paper's: {short['run']}, {sample['run']}." in main_table.note
-    assert f"Root of lean: {'a' * 16}…" in main_table.note
+    assert f"Data root of lean: {'a' * 16}…" in main_table.note
 
 
 def test_runs_on_different_roots_never_share_a_mean():
