@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import statistics
 from pathlib import Path
 
@@ -64,6 +66,10 @@ def test_eight_block_models_outside_a_tenth_of_a_percent():
     }
     assert f"{published('gau', 'fineweb', 8).nonembedding_params:,}" in NOTES
     assert all(abs(published(arch, "fineweb", 4).deviation) < 0.001 for arch in ARCHS)
+    for arch, width in (("untied_transformer", 2920), ("gau", 3544)):
+        closer = dataclasses.replace(published(arch, "fineweb", 8), width=width)
+        assert abs(closer.deviation) < 0.0003
+        assert f"{width:,}" in NOTES
 
 
 def test_flash_and_gau_are_one_function_on_a_context_of_one_chunk():
@@ -83,6 +89,8 @@ def test_flash_and_gau_are_one_function_on_a_context_of_one_chunk():
     torch.testing.assert_close(flash(tokens), gau(tokens), rtol=1e-11, atol=1e-11)
     assert NLL[4]["flash"]["dm_math"] == (0.557, 0.005)
     assert NLL[4]["gau"]["dm_math"] == (0.515, 0.037)
+    standard_error = math.sqrt((0.005**2 + 0.037**2) / 3)
+    assert f"{(0.557 - 0.515) / standard_error:.1f} standard errors" in NOTES
 
 
 @pytest.mark.parametrize("arch", ["gau", "flash"])
@@ -116,6 +124,12 @@ def test_how_many_toeplitz_entries_the_counts_include(arch, dataset, depth, unre
     assert unread in NOTES
 
 
+def test_the_printed_counts_imply_entries_for_the_future():
+    counts = {dataset: PARAMETERS["gau", dataset] for dataset in ("lean", "dm_math")}
+    assert counts["lean"][0] == counts["dm_math"][0]  # equal widths: only the bias differs
+    assert counts["lean"][1] - counts["dm_math"][1] == 4 * 2 * (2048 - 256)
+
+
 def test_epochs_that_the_budgets_mean():
     lean = read_lock(ROOT / "manifests" / "lean.paper.lock.json")
     recipe = RECIPES["lean-tango-4"]
@@ -126,8 +140,8 @@ def test_epochs_that_the_budgets_mean():
         "proof": 2.5,
         "source": 17.8,
     }
-    math = RECIPES["dm_math-tango-4"]
-    assert math.steps * math.batch == 168 * 32_000 == 5_376_000
+    maths = RECIPES["dm_math-tango-4"]
+    assert maths.steps * maths.batch == 168 * 32_000 == 5_376_000
     web = RECIPES["fineweb-tango-4"]
     assert web.steps * web.batch == 183_104
     for text in ("2.5 epochs", "17.8", "5,376,000", "183,104"):
@@ -174,8 +188,10 @@ def test_small_runs_score_proofs_that_occur_in_training():
         }
     text = " ".join(NOTES.split())
     assert "such proofs, 162 of 1,132," in text
-    assert f"{min(same.values()):.2f} (GAU) to {max(same.values()):.2f} (Recurrent" in text
-    assert min(same, key=same.get) in ("gau", "flash")
+    assert (
+        f"{min(same.values()):.2f} (GAU and FLASH) to {max(same.values()):.2f} (Recurrent" in text
+    )
+    assert {arch for arch in same if f"{same[arch]:.2f}" == "1.39"} == {"gau", "flash"}
     assert max(same, key=same.get) == "recurrent_transformer"
     assert f"new ones of {min(new.values()):.2f} to {max(new.values()):.2f}" in text
     assert gap == {0.04}
@@ -209,6 +225,7 @@ def question(generator, module, level, address):
     [
         ("numbers__list_prime_factors", 0.43, 0.53),
         ("numbers__base_conversion", 0.36, 0.46),
+        ("numbers__place_value", 0.33, 0.43),
         ("numbers__is_factor", 0.06, 0.13),
         ("measurement__time", 0.01, 0.05),
         ("arithmetic__mul", 0.0, 0.02),
@@ -219,6 +236,19 @@ def test_easy_questions_repeat_under_plain_sampling(generator, module, low, high
     seen = {question(generator, module, 0, f"train/{i}")[0] for i in range(32_000)}
     drawn = [question(generator, module, 0, f"validation/{i}")[0] for i in range(1_000)]
     assert low <= sum(one in seen for one in drawn) / len(drawn) <= high
+
+
+def test_combinations_that_repeat_their_questions():
+    notes = read_lock(ROOT / "manifests" / "dm_math.paper.lock.json").notes
+    column = notes["per_combination_columns"].index("train_repeated")
+    repeated = {name: row[column] / 32_000 for name, row in notes["per_combination"].items()}
+    many = {name for name, share in repeated.items() if share >= 0.05}
+    assert f"{len(many)} of the {len(repeated)} repeat" in " ".join(NOTES.split())
+    assert f"and {sum(not share for share in repeated.values())} repeat none" in NOTES
+    assert {name.split("/")[0] for name in many if not name.endswith("/easy")} == {
+        "measurement__conversion"
+    }
+    assert all(f"`{name.split('/')[0]}`" in NOTES for name in many)
 
 
 def test_modules_whose_three_levels_are_one_distribution(generator):
