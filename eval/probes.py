@@ -39,7 +39,8 @@ _TEXT_RUN: Final = 16
 _PROOF_RUN: Final = 8  # half of the proofs have fewer than 16 tokens
 _PROOFS: Final = ("word for word in training", "nearly in training", "new")
 _QUESTIONS: Final = ("other numbers", "other numbers and letters", "new form")
-_NUMBER: Final = re.compile(r"\d+(\.\d+)?")
+# With its sign, unless that is an operator; with the letters that are digits in bases above ten.
+_NUMBER: Final = re.compile(r"((?<![\w)])-)?\b(\d+\.\d+|(?=[a-f]*\d)[\da-f]+)\b")
 _LETTER: Final = re.compile(r"\b[a-z]\b")
 
 
@@ -125,8 +126,8 @@ def novelty(rows: Rows, training: Rows) -> Probe:
     return Probe(
         name="novelty",
         definition="No question is in training. Other numbers: one there is the same when every "
-        "number is replaced by one mark; other numbers and letters: when every single letter is "
-        "too; new form: none is.",
+        "number, its sign included, is replaced by one mark; other numbers and letters: when "
+        "every single letter is too; new form: none is.",
         groups=_QUESTIONS,
         group_of=np.array(groups, np.int64),
     )

@@ -4,7 +4,8 @@
   and a checksum of itself: an edited number is noticed, and so is a byte that changes no value.
 - Only a finished run has a result: the final checkpoint, no selection.
 - Timings are kept apart under `training`; everything else is the same whenever it is made again.
-- Scoring the same checkpoint on the same dataset again keeps what else was measured of it.
+- Scoring the same checkpoint on the same dataset again keeps what else was measured of it;
+  `measured_with` says with which code, if with another.
 
 Usage: `path = evaluate(Path("out/runs/sample-dm_math-tango-s17-101"))`.
 """
@@ -15,7 +16,9 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.errors import CorruptionError, MismatchError, UsageError
+import numpy as np
+
+from tangobench.errors import CorruptionError, InputError, MismatchError, UsageError
 from tangobench.eval.bits import bits_per_byte
 from tangobench.eval.breakdowns import breakdowns
 from tangobench.eval.generate import exact_match
@@ -66,17 +69,29 @@ def evaluate(
         body["exact_match"] = exact_match(model, dataset, reporter=reporter).as_json()
     body["scored_with"] = provenance(device)
     target = out / "results" / f"{run.name}.json"
-    return write_result(target, _measured_before(target, body) | body)
+    _keep_measured(target, body)
+    return write_result(target, body)
 
 
-def _measured_before(path: Path, body: dict[str, Any]) -> dict[str, Any]:
-    """What an earlier result of the same checkpoint on the same dataset holds beyond scores."""
+def _keep_measured(path: Path, body: dict[str, Any]) -> None:
+    """Take over what an earlier result of the same checkpoint and dataset holds beyond scores."""
     try:
         found = read_result(path)
     except CorruptionError:  # none, or one that scoring again is to mend
-        return {}
-    same = all(found.get(key) == body[key] for key in ("checkpoint_sha256", "data"))
-    return {key: found[key] for key in _EXTRAS if same and key in found}
+        return
+    if all(found.get(key) == body[key] for key in ("checkpoint_sha256", "data")):
+        for key in _EXTRAS:
+            if key in found and key not in body:
+                code = found.get("measured_with", {}).get(key, found["scored_with"])
+                add_extra(body, key, found[key], code)
+
+
+def add_extra(body: dict[str, Any], key: str, value: Any, code: dict[str, Any]) -> None:
+    """Put a measurement into a result, with its code if that is not the scores' own."""
+    body[key] = value
+    others = {name: c for name, c in body.pop("measured_with", {}).items() if name != key}
+    others |= {} if code == body["scored_with"] else {key: code}
+    body |= {"measured_with": others} if others else {}
 
 
 def _scores(
@@ -95,6 +110,12 @@ def _scores(
     for config in configs_of(dataset):
         stream = Stream(dataset, config, "validation", context=run.recipe.context)
         name = dataset.lock.name if config == "default" else f"{dataset.lock.name}_{config}"
+        if not len(stream):
+            raise InputError(
+                f"{dataset.folder}: no validation rows of {name}, expected at least one",
+                kind="no-validation-rows",
+                fix="build the dataset with other options; `tangobench plan` says what to expect",
+            )
         found = score(
             model,
             stream,
@@ -103,6 +124,14 @@ def _scores(
             reporter=reporter,
             label=name,
         )
+        if not np.isfinite(found.nll).all():
+            place = int(np.flatnonzero(~np.isfinite(found.nll))[0])
+            raise InputError(
+                f"{run.name}: the NLL of {name} is not finite, first in validation row "
+                f"{found.row[place]}; nothing was written",
+                kind="score-not-finite",
+                fix="the model's last step spoilt its weights: train it with a lower learning rate",
+            )
         scores[name] = found.tally().as_json()
         if dataset.lock.configs[config]["vocabulary"] == VOCABULARY_SIZE:
             scores[name] |= bits_per_byte(found, stream, gpt2().token_bytes)
@@ -264,7 +293,7 @@ def _is_result(data: dict[str, Any]) -> bool:
         run is not None
         and claimed == [getattr(run.recipe, key) for key in ("family", "dataset", "arch", "depth")]
         and all(isinstance(place[key], str) for key in ("name", "profile", "root"))
-        and all(isinstance(s["nll"], int | float | None) for s in data["scores"].values())
+        and all(isinstance(s["nll"], int | float) for s in data["scores"].values())
     )
 
 

@@ -84,7 +84,7 @@ def math_rows(rng: np.random.Generator, count: int) -> dict:
 
 @pytest.fixture(scope="session")
 def make_toy_math() -> Callable[..., Path]:
-    def make(folder: Path, *, rows: int = 40, seed: int = 0) -> Path:
+    def make(folder: Path, *, rows: int = 40, seed: int = 0, validation: int = 11) -> Path:
         rng = np.random.default_rng(seed)
         train = [math_rows(rng, rows // 2), math_rows(rng, rows - rows // 2)]
         return publish_toy(
@@ -92,7 +92,7 @@ def make_toy_math() -> Callable[..., Path]:
             "dm_math",
             {
                 ("default", "train"): train,
-                ("default", "validation"): [math_rows(rng, 11)],
+                ("default", "validation"): [math_rows(rng, validation)],
             },
             {"default": {"context": 256, "vocabulary": 73, "masked_target": None, "pad": 0}},
             {

@@ -9,7 +9,7 @@ import pytest
 
 from tangobench.cli import main
 from tangobench.eval.nll import Scored
-from tangobench.eval.probes import Probe, near_twin, novelty, probes, proofs
+from tangobench.eval.probes import Probe, _forms, near_twin, novelty, probes, proofs
 from tangobench.eval.results import read_result
 from tangobench.model.recipes import RECIPES, Run
 from tangobench.model.train import Options, train
@@ -96,11 +96,33 @@ def test_questions_by_what_is_new_in_them():
         "What is 1.25 + 4?",  # other numbers
         "Solve 13*x + 1 = 20 for x.",
         "Solve 3*t + 1 = 0 for t.",  # another letter
-        "Solve 3*x - 1 = 0 for x.",  # a sign belongs to the form
+        "Solve 3*x - 1 = 0 for x.",  # an operator belongs to the form
         "Is 7 even?",  # another word
-        "What is -12 + 3?",
+        "What is -12 + 3?",  # a sign belongs to the number
+        "What is 12 + -3?",
     )
-    assert novelty(mine, known).group_of.tolist() == [0, 0, 1, 2, 2, 2]
+    assert novelty(mine, known).group_of.tolist() == [0, 0, 1, 2, 2, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("question", "form"),
+    [
+        ("-0.2*50", "0*0"),
+        ("(92/(-1610))/((-2)/5)", "(0/(0))/((0)/0)"),
+        ("20 - 36 - (-10 - -1)", "0 - 0 - (0 - 0)"),
+        ("-1+-85456", "0+0"),
+        ("5-3", "0-0"),
+        ("(x)-3*x**2", "(x)-0*x**0"),
+        ("-x - 4", "-x - 0"),
+        ("3baa1 (base 16) to base 9", "0 (base 0) to base 0"),
+        ("a1f + -b2c", "0 + 0"),
+        ("Let a = 3 and d = -4.", "Let a = 0 and d = 0."),
+        ("Is 3 < 2.50?", "Is 0 < 0?"),
+        ("Add decade and 7.", "Add decade and 0."),
+    ],
+)
+def test_numbers_of_a_question(question, form):
+    assert _forms(question)[0] == form
 
 
 def test_a_probe_does_not_care_for_the_order_or_number_of_training_rows():

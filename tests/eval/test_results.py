@@ -7,10 +7,19 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from tangobench.cli import main
-from tangobench.errors import CorruptionError, MismatchError, UsageError
-from tangobench.eval.results import curve, evaluate, read_result, read_results, write_result
+from tangobench.errors import CorruptionError, InputError, MismatchError, UsageError
+from tangobench.eval import results
+from tangobench.eval.results import (
+    curve,
+    evaluate,
+    model_of,
+    read_result,
+    read_results,
+    write_result,
+)
 from tangobench.model.recipes import RECIPES, Run
 from tangobench.model.train import Options, train
 
@@ -79,6 +88,43 @@ def test_scoring_again_keeps_what_else_was_measured(trained):
     assert "exact_match" not in read_result(evaluate(folder))
 
 
+def test_what_is_kept_says_with_which_code_it_was_measured(trained, monkeypatch):
+    folder, codes = trained["dm_math"], [{"code_sha256": str(n)} for n in range(3)]
+    wanted = []
+    for code, extras in zip(codes, ({"match_answers": True}, {"probe": True}, {}), strict=True):
+        monkeypatch.setattr(results, "provenance", lambda _, code=code: code)
+        wanted.append(read_result(evaluate(folder, **extras)))
+    assert [result["scored_with"] for result in wanted] == codes
+    assert "measured_with" not in wanted[0]
+    assert wanted[1]["measured_with"] == {"exact_match": codes[0]}
+    assert wanted[2]["measured_with"] == {"exact_match": codes[0], "probes": codes[1]}
+    again = read_result(evaluate(folder, match_answers=True, probe=True))
+    assert "measured_with" not in again
+
+
+def test_a_model_that_scores_nan_has_no_result(trained, monkeypatch, capsys):
+    def spoilt(*found):
+        model = model_of(*found)
+        with torch.no_grad():
+            model.final_norm.fill_(torch.nan)
+        return model
+
+    path = evaluate(trained["dm_math"])
+    before = path.read_bytes()
+    monkeypatch.setattr(results, "model_of", spoilt)
+    assert main(["eval", str(trained["dm_math"])]) == InputError.exit_code
+    assert "not finite, first in validation row 0" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_no_validation_rows_are_an_error_with_their_name(tmp_path, make_toy_math, capsys):
+    make_toy_math(tmp_path, validation=0)
+    folder = train(short_run("dm_math"), Options(out=tmp_path))
+    assert main(["eval", str(folder), "--exact-match"]) == InputError.exit_code
+    assert "no validation rows of dm_math" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -89,6 +135,7 @@ def test_scoring_again_keeps_what_else_was_measured(trained):
         {"data": {"root": "0" * 64}},
         {"scores": {"dm_math": {}}},
         {"scores": {"dm_math": {"nll": "low"}}},
+        {"scores": {"dm_math": {"nll": None}}},
     ],
     ids=str,
 )

@@ -22,6 +22,7 @@ from tangobench.pipeline.tokens import gpt2
 
 EOT = 50256
 LEVELS = ("easy", "medium", "hard")
+PHRASES = ("What is {} + {}?", "Calculate {} + {}.", "{} + {}")
 MODULES = ("arithmetic__add_or_sub", "algebra__linear_1d", "numbers__is_prime")
 CARD = {
     "title": "Toy rows",
@@ -128,12 +129,12 @@ def lean(job: Job) -> Result:
 
 
 def dm_math(job: Job) -> Result:
-    """Questions of three modules at three levels."""
+    """Questions of three lengths, of three modules at three levels."""
     names = [f"{module}/{level}" for module in MODULES for level in LEVELS]
     files = []
     for split, count in (("train", 4), ("validation", 2)):
         pairs = [
-            dm_vocab.encode(f"What is {i} + {c}?", str(i + c))
+            dm_vocab.encode(PHRASES[(i + c) % 3].format(i, c), str(i + c))
             for i in range(count)
             for c in range(len(names))
         ]

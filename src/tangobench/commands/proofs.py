@@ -39,12 +39,14 @@ def _check(args: argparse.Namespace) -> int:
     from tangobench.eval.proof_check import check_proofs
     from tangobench.eval.proof_log import ProofLog
     from tangobench.eval.results import (
+        add_extra,
         final_checkpoint,
         model_of,
         read_result,
         require_root,
         write_result,
     )
+    from tangobench.model.provenance import provenance
     from tangobench.model.train import dataset_of
     from tangobench.pipeline.progress import Reporter
 
@@ -71,7 +73,9 @@ def _check(args: argparse.Namespace) -> int:
         reporter=Reporter(quiet=args.quiet or args.json),
     )
     found = report.as_json()
-    write_result(result_file, {**read_result(result_file), "proof_check": found})
+    result = read_result(result_file)
+    add_extra(result, "proof_check", found, provenance(compute_device(args)))
+    write_result(result_file, result)
     if args.json:
         emit_json(found)
         return 0
