@@ -161,7 +161,7 @@ bench-model: $(STAMP) ## kernels against naive and query-chunked
 	$(BIN)/python bench/model.py
 
 bench-speed: $(STAMP) ## tokens/s and peak memory of training and decoding
-	$(TOOL) model speed --lengths 256 1024 4096 --save bench/results/speed.json
+	$(TOOL) model speed --lengths 256 1024 4096 --rounds 3 --save bench/results/speed.json
 
 bench-loader: $(STAMP) ## rows/s of the loader against memmap and datasets
 	$(BIN)/python bench/loader.py

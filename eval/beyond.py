@@ -4,7 +4,8 @@
 - A table is about one group of runs (dataset, family, depth and root), or it is not made: what no
   run measured has no table, what some runs lack is counted.
 - Runs of one group answer the same questions. So the interval of a share over several runs is that
-  of the mean share as if each question were asked once, not as often as there are runs.
+  of the mean share as if each question were asked once, not as often as there are runs; it says
+  nothing about the difference of two models, which is paired by seed in a table of its own.
 
 Usage: `render(list(beyond_tables(read_results([Path("out/results")]))), "html")`.
 """
@@ -15,9 +16,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from tangobench.eval.ablations import ablation_tables, differences
+from tangobench.eval.intervals import paired_t
 from tangobench.eval.proof_table import proof_table
 from tangobench.eval.published import LABELS, METRICS
 from tangobench.eval.render import Table
+from tangobench.eval.replicate import CLAIMS
 from tangobench.eval.report_runs import Group, Result, groups
 from tangobench.eval.tables import share_text, spread
 
@@ -39,7 +42,7 @@ def beyond_tables(results: Sequence[Result]) -> Iterator[Table]:
 
 def group_tables(group: Group) -> list[Table]:
     """The tables of one group of runs; ablations are compared across groups."""
-    matched = (exact(group), exact_by_module(group))
+    matched = (exact(group), exact_pairs(group), exact_by_module(group))
     tables = (bits(group), *matched, proof_table(group), *probe_tables(group))
     return [table for table in tables if table is not None]
 
@@ -100,9 +103,41 @@ def exact(group: Group) -> Table | None:
         ],
         note=group.note(
             "Greedy decoding; an answer counts if it equals the generator's to the last character "
-            "and then ends. Mean over seeds, 95% Wilson interval.",
+            "and then ends. Mean over seeds; the 95% Wilson interval is that of the questions, "
+            "seeds left aside. Models answer the same ones: compare them by their differences.",
         ),
     )
+
+
+def exact_pairs(group: Group) -> Table | None:
+    """Differences of exact match in the pairs of models that the paper orders, seed by seed."""
+    rows = []
+    for better, worse in CLAIMS:
+        ours, theirs = (_points_by_seeds(group.by_arch.get(arch, ())) for arch in (better, worse))
+        points = [ours[seeds] - theirs[seeds] for seeds in sorted(ours.keys() & theirs.keys())]
+        if found := paired_t(points):
+            mean, low, high = (f"{value:+.2f}" for value in found)
+            per_seed = ", ".join(f"{value:+.2f}" for value in points)
+            pair = f"{LABELS[better]} minus {LABELS[worse]}"
+            rows.append([pair, mean, f"{low} … {high}", per_seed])
+    if not rows:
+        return None
+    return Table(
+        title=group.title("Differences of exact match"),
+        columns=["Models", "Percentage points", "95% interval", "Per seed"],
+        rows=rows,
+        note=group.note("The same questions, paired by seed; Student's t over seeds."),
+    )
+
+
+def _points_by_seeds(runs: Sequence[Result]) -> dict[tuple[int, int], float]:
+    """Right answers in percent, by seed pair."""
+    found = {}
+    for run in runs:
+        for share in (share for share in _shares([run], "all") if share["tried"]):
+            seeds = run["seeds"]["initialisation"], run["seeds"]["data_order"]
+            found[seeds] = 100 * share["correct"] / share["tried"]
+    return found
 
 
 def exact_by_module(group: Group) -> Table | None:
@@ -121,7 +156,7 @@ def exact_by_module(group: Group) -> Table | None:
             ]
             for name in modules
         ],
-        note=group.note("Mean over seeds, 95% Wilson interval."),
+        note=group.note("Mean over seeds, 95% Wilson interval of the questions."),
     )
 
 
@@ -138,8 +173,14 @@ def probe_tables(group: Group) -> Iterator[Table]:
                     [LABELS[arch], *_cells(chosen, metric, name, probe["groups"])]
                     for arch, chosen in group.by_arch.items()
                 ],
-                note=group.note(probe["definition"]),
+                note=group.note(f"{probe['definition']}{_fed(group)}"),
             )
+
+
+def _fed(group: Group) -> str:
+    if group.family == "published":
+        return ""
+    return " Groups go by the whole training split, of which these runs were fed a part."
 
 
 def _head(name: str, found: dict[str, Any]) -> str:

@@ -8,9 +8,10 @@
 - Training is loss, backward and optimizer step on rows of T tokens, `TOKENS` per step or one row;
   decoding is one token after another behind T tokens, one sequence, the prompt not timed.
 - Seconds are wall-clock, the best of the repetitions after one that is not counted. They belong to
-  this machine; MACs per token are the paper's formulas at T and carry over.
-- `disturbed` marks a measurement on a CPU that got less than `UNDISTURBED` CPU seconds per second:
-  the machine was busy with something else, measure again.
+  this machine; MACs per token are the paper's formulas of a parallel pass at T and carry over.
+- `disturbed` marks a measurement on a CPU that got less than `UNDISTURBED` CPU seconds per second,
+  or whose median repetition took more than `STEADY` times the best (`spread`): the machine was
+  busy with something else, measure again. A machine that is slow all the while is not noticed.
 
 Usage: `measure(Job(arch="wango", task="train", length=1024))["tokens_per_second"]`.
 """
@@ -21,6 +22,7 @@ import ctypes
 import json
 import platform
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -45,10 +47,11 @@ Size = Literal["mini", "published"]
 TASKS: Final[tuple[Task, ...]] = get_args(Task)
 
 TOKENS: Final = 2048  # per training step: rows of the paper's shortest context fit eight times
-DECODED: Final = 32
-REPETITIONS: Final = 2
+DECODED: Final = 16  # few, so that T is about the same in all repetitions
+REPETITIONS: Final[dict[Task, int]] = {"train": 3, "decode": 5}
 LENGTHS: Final = (256, 1024, 4096)
 UNDISTURBED: Final = 0.9  # several threads wait for each other too, so this asks for one alone
+STEADY: Final = 1.2
 _RECIPES: Final = {"mini": "mini-dm_math-{arch}", "published": "dm_math-{arch}-4"}
 
 
@@ -84,7 +87,8 @@ class Job:
 
     def config(self) -> ModelConfig:
         """The recipe's model, with room for T tokens and those decoded."""
-        return replace(self.recipe.model_config(), context=self.length + 8 * DECODED)
+        decoded = (1 + REPETITIONS["decode"]) * DECODED
+        return replace(self.recipe.model_config(), context=self.length + decoded)
 
 
 def _bad(name: str, value: object, expected: str) -> None:
@@ -130,14 +134,17 @@ def measure_here(job: Job) -> dict[str, Any]:
     before = resident_peak()
     model = build(job.config(), seed=17, device=job.device)
     run, tokens = _training(job, model) if job.task == "train" else _decoding(job, model)
-    seconds, cpu_seconds = min([_timed(run, job.device) for _ in range(1 + REPETITIONS)][1:])
+    timed = [_timed(run, job.device) for _ in range(1 + REPETITIONS[job.task])][1:]
+    seconds, cpu_seconds = min(timed)
+    spread = statistics.median(wall for wall, _ in timed) / seconds
     on_cpu = job.device == "cpu"
     peak = resident_peak() - before if on_cpu else torch.cuda.max_memory_allocated()
     return {
         "tokens": tokens,
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
-        "disturbed": on_cpu and cpu_seconds < UNDISTURBED * seconds,
+        "spread": spread,
+        "disturbed": on_cpu and (cpu_seconds < UNDISTURBED * seconds or spread > STEADY),
         "tokens_per_second": tokens / seconds,
         "peak_bytes": peak,
         "threads": torch.get_num_threads(),

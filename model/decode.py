@@ -12,7 +12,7 @@ Usage: `new_tokens = model.generate(prompt, max_new_tokens=32, stop=50256)`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 from torch import Tensor
@@ -23,8 +23,14 @@ if TYPE_CHECKING:
     from tangobench.model.language import LanguageModel
 
 
+_SPARE: Final = 64  # positions; a short prefix grows as often as a long one
+
+
 class PrefixCache:
-    """Keys and values of all positions so far; buffers double, so an append is O(1) amortised."""
+    """Keys and values of all positions so far.
+
+    Buffers have room for a quarter more than they must hold, so an append is O(1) amortised.
+    """
 
     def __init__(self) -> None:
         self.length = 0
@@ -33,11 +39,10 @@ class PrefixCache:
     def extend(self, *new_BHTX: Tensor) -> list[Tensor]:
         """Append along the position axis; give views of everything up to now."""
         stop = self.length + new_BHTX[0].shape[2]
-        if not self._buffers:
-            self._buffers = [_room(x, stop) for x in new_BHTX]
-        elif stop > self._buffers[0].shape[2]:
-            old, self._buffers = self._buffers, [_room(x, 2 * stop) for x in new_BHTX]
-            for buffer, before in zip(self._buffers, old, strict=True):
+        if not self._buffers or stop > self._buffers[0].shape[2]:
+            old = self._buffers
+            self._buffers = [_room(x, stop + stop // 4 + _SPARE) for x in new_BHTX]
+            for buffer, before in zip(self._buffers, old, strict=False):  # the first has none
                 buffer[:, :, : self.length] = before[:, :, : self.length]
         for buffer, new in zip(self._buffers, new_BHTX, strict=True):
             buffer[:, :, self.length : stop] = new

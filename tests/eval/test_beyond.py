@@ -92,6 +92,26 @@ def test_exact_match_by_level_and_module():
     assert modules.rows == [["a__b", "25% (5% … 70%) (1 of 3 runs)", "missing"]]
 
 
+def test_exact_match_is_compared_seed_by_seed():
+    def answered(arch, correct):
+        chosen = [run for run in runs("mini", "dm_math") if run.recipe.arch == arch]
+        return [
+            result(run, exact_match={"shares": {"all": share(c, 200)}, "wrong": []})
+            for run, c in zip(chosen, correct, strict=False)
+        ]
+
+    # TANGO answers 2, 4 and 3 more than FLASH: 1.5 ± 4.303 · 0.5 / √3 points. One seed of GAU
+    # gives no interval, and the order of the files is of no account.
+    made = [*answered("tango", (52, 34, 63)), *answered("flash", (50, 30, 60))]
+    made += answered("gau", (1,))
+    table = next(t for t in beyond_tables(made[::-1]) if t.title.startswith("Differences"))
+    assert table.rows == [["TANGO minus FLASH", "+1.50", "+0.26 … +2.74", "+1.00, +2.00, +1.50"]]
+    nobody = answered("tango", (0, 0, 0)) + answered("wango", (0, 0, 0))
+    for run in nobody:
+        run["exact_match"]["shares"]["all"]["tried"] = 0
+    assert not [t for t in beyond_tables(nobody) if t.title.startswith("Differences")]
+
+
 def test_probes_give_a_column_per_group():
     groups = {
         "old": {"rows": 1, "nll": 0.5, "sum": 0.5, "count": 1},
@@ -102,7 +122,10 @@ def test_probes_give_a_column_per_group():
     assert table.title == "NLL by novelty of the question: DeepMind Mathematics, mini runs"
     assert table.columns == ["Model", "Old (1 row)", "None (0 rows)"]
     assert table.rows == [["TANGO", "0.500 (1 of 3 runs)", "–"]]
-    assert table.note == f"Ours; the paper has none. How. Data root {'a' * 16}…"
+    assert table.note == (
+        "Ours; the paper has none. How. Groups go by the whole training split, of which these runs "
+        f"were fed a part. Data root {'a' * 16}…"
+    )
 
 
 def test_runs_on_different_roots_have_tables_of_their_own():
@@ -117,6 +140,7 @@ def test_the_command_and_the_report_show_them(toy_out, tmp_path, capsys):
     titles = [table.title.partition(":")[0] for table in made]
     assert titles == [
         "Exact match of generated answers",
+        "Differences of exact match",
         "Exact match by module",
         "NLL by novelty of the question",
         "Ablations",

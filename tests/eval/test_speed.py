@@ -44,10 +44,21 @@ def test_less_than_a_core_is_marked(monkeypatch, cpu_seconds, disturbed):
     assert found["disturbed"] is disturbed
 
 
+def test_repetitions_that_differ_are_marked(monkeypatch):
+    for others, disturbed in ((1.1, False), (1.3, True)):
+        walls = iter([9.0, *[others] * 2, 1.0, *[others] * 2])
+        monkeypatch.setattr(speed, "_timed", lambda run, device, walls=walls: [next(walls)] * 2)
+        found = speed.measure_here(Job(arch="gau", task="decode", length=8))
+        assert found["seconds"] == 1.0  # the best; the first is not counted
+        assert found["spread"] == others
+        assert found["disturbed"] is disturbed
+
+
 def test_the_recorded_measurements_are_marked():
     recorded = Path(__file__).parents[2] / "bench" / "results" / "speed.json"
     for case in json.loads(recorded.read_bytes())["cases"]:
         expected = case["cpu_seconds"] < speed.UNDISTURBED * case["seconds"]
+        expected |= case["spread"] > speed.STEADY
         assert case["disturbed"] is (case["device"] == "cpu" and expected)
 
 
@@ -89,5 +100,10 @@ def test_command_saves_what_it_prints(capsys, tmp_path, monkeypatch):
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads(file.read_bytes())
     assert [c["task"] for c in printed["cases"]] == ["train", "decode"]
+    rates = iter([3.0, 9.0, 7.0, 2.0])
+    monkeypatch.setattr(speed, "measure", lambda j: {**case, "tokens_per_second": next(rates)})
+    assert cli.main([*command, "--rounds", "2"]) == 0
+    cases = json.loads(capsys.readouterr().out)["cases"]
+    assert [(c["tokens_per_second"], c["rounds"]) for c in cases] == [(7.0, 2), (9.0, 2)]
     assert cli.main(["model", "speed", "--arch", "mamba"]) == 2
     assert cli.main(["model", "speed", "--device", "cuda:7", "--lengths", "8"]) == 2
