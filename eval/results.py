@@ -22,7 +22,7 @@ from tangobench.errors import CorruptionError, InputError, MismatchError, UsageE
 from tangobench.eval.bits import bits_per_byte
 from tangobench.eval.breakdowns import breakdowns
 from tangobench.eval.generate import exact_match
-from tangobench.eval.nll import TOKENS_AT_ONCE, score
+from tangobench.eval.nll import TOKENS_AT_ONCE, Scored, score
 from tangobench.eval.probes import probes
 from tangobench.model import build, checkpoint
 from tangobench.model.language import LanguageModel
@@ -110,12 +110,7 @@ def _scores(
     for config in configs_of(dataset):
         stream = Stream(dataset, config, "validation", context=run.recipe.context)
         name = dataset.lock.name if config == "default" else f"{dataset.lock.name}_{config}"
-        if not len(stream):
-            raise InputError(
-                f"{dataset.folder}: no validation rows of {name}, expected at least one",
-                kind="no-validation-rows",
-                fix="build the dataset with other options; `tangobench plan` says what to expect",
-            )
+        _require_rows(stream, name, dataset)
         found = score(
             model,
             stream,
@@ -124,14 +119,7 @@ def _scores(
             reporter=reporter,
             label=name,
         )
-        if not np.isfinite(found.nll).all():
-            place = int(np.flatnonzero(~np.isfinite(found.nll))[0])
-            raise InputError(
-                f"{run.name}: the NLL of {name} is not finite, first in validation row "
-                f"{found.row[place]}; nothing was written",
-                kind="score-not-finite",
-                fix="the model's last step spoilt its weights: train it with a lower learning rate",
-            )
+        _require_finite(found, name, run)
         scores[name] = found.tally().as_json()
         if dataset.lock.configs[config]["vocabulary"] == VOCABULARY_SIZE:
             scores[name] |= bits_per_byte(found, stream, gpt2().token_bytes)
@@ -146,6 +134,26 @@ def _scores(
         # The paper's joint score: both tasks count the same, whatever their numbers of tokens.
         scores["lean_joint"] = {"nll": sum(s["nll"] for s in scores.values()) / 2}
     return {"scores": scores, "breakdowns": parts} | ({"probes": probed} if probe else {})
+
+
+def _require_rows(stream: Stream, name: str, dataset: Dataset) -> None:
+    if not len(stream):
+        raise InputError(
+            f"{dataset.folder}: no validation rows of {name}, expected at least one",
+            kind="no-validation-rows",
+            fix="build the dataset with other options; `tangobench plan` says what to expect",
+        )
+
+
+def _require_finite(found: Scored, name: str, run: Run) -> None:
+    bad = np.flatnonzero(~np.isfinite(found.nll))
+    if len(bad):
+        raise InputError(
+            f"{run.name}: the NLL of {name} is not finite, first in validation row "
+            f"{found.row[bad[0]]}; nothing was written",
+            kind="score-not-finite",
+            fix="the last step spoilt the weights: train with a lower learning rate",
+        )
 
 
 def require_questions(dataset: Dataset) -> None:

@@ -47,9 +47,10 @@ def speed_tables(measured: dict[str, Any]) -> Iterator[Table]:
 def machine_text(measured: dict[str, Any]) -> str:
     """Where a file's seconds were measured."""
     machine, first = measured["machine"], measured["cases"][0]
+    rounds = first.get("rounds", 1)
     return (
         f"{machine['device']}, {first['threads']} thread(s), {first['precision']}, "
-        f"PyTorch {machine['torch']}"
+        f"PyTorch {machine['torch']}{f', fastest of {rounds} rounds' if rounds > 1 else ''}"
     )
 
 
