@@ -65,7 +65,7 @@ def kept_activation_bytes(config: ModelConfig, length: int) -> int:
 
 
 def decode_state_values(config: ModelConfig, length: int) -> int:
-    """Numbers kept per sequence after `length` tokens of decoding."""
+    """Numbers kept per sequence after `length` tokens, without a growing cache's spare room."""
     d, f, s = config.d_model, config.width, config.qk_width
     per_application = {
         "tango": length * (d + f),

@@ -182,7 +182,7 @@ def test_the_command_adds_to_the_result(out: Path, monkeypatch, capsys) -> None:
     assert main(["check-proofs", run.name, "--out", str(out), "--limit", "1"]) == 0
     shown = capsys.readouterr()
     assert "checked proofs" in shown.out
-    assert "generate: 1 units" in shown.err and "check: 1 units" in shown.err
+    assert "generate: 1 unit in" in shown.err and "check: 1 unit in" in shown.err
     assert main(["check-proofs", str(run), "--limit", "4"]) == 0
     assert "generate: 4 units in 0.0 s, 4 kept from before" in capsys.readouterr().err
 
