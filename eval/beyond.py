@@ -132,12 +132,12 @@ def exact_pairs(group: Group) -> Table | None:
 
 def _points_by_seeds(runs: Sequence[Result]) -> dict[tuple[int, int], float]:
     """Right answers in percent, by seed pair."""
-    found = {}
-    for run in runs:
-        for share in (share for share in _shares([run], "all") if share["tried"]):
-            seeds = run["seeds"]["initialisation"], run["seeds"]["data_order"]
-            found[seeds] = 100 * share["correct"] / share["tried"]
-    return found
+    matched = [(run["seeds"], share) for run in runs for share in _shares([run], "all")]
+    return {
+        (seeds["initialisation"], seeds["data_order"]): 100 * share["correct"] / share["tried"]
+        for seeds, share in matched
+        if share["tried"]
+    }
 
 
 def exact_by_module(group: Group) -> Table | None:

@@ -29,8 +29,8 @@ def test_decode_state_is_what_the_caches_hold(arch):
         held += fixed + sum(t[:, :, : cache.length].numel() for t in cache._buffers)
         room += fixed + sum(t.numel() for t in cache._buffers)
     assert held == params.decode_state_values(config, 100)
-    spare = 100 // 4 + 64  # positions that only the growing caches have
-    assert room in (held, params.decode_state_values(config, 100 + spare))
+    spare = 100 // 4 + 64  # positions; the state of WANGO and FLASH does not grow
+    assert room == params.decode_state_values(config, 100 + spare)
 
 
 @pytest.mark.parametrize("arch", ("tango", "wango", "recurrent_transformer"))
