@@ -4,6 +4,7 @@ PROFILE ?= sample
 OUT     ?= out
 WORKERS ?= $(shell nproc 2>/dev/null || echo 2)
 SOURCE  ?=
+TORCH_INDEX ?=
 EXTRAS  := fast,dask,report,cards,hub,dev
 INTEROP := interop,lean
 DATASET ?= dm_math
@@ -13,24 +14,33 @@ VENV  := .venv
 BIN   := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 INTEROP_STAMP := $(VENV)/.interop-done
-INTEROP_TESTS := tests/model/test_hf.py tests/eval/test_harness.py tests/eval/test_proof_toolchain.py
+KERNELS_STAMP := $(VENV)/.kernels-done
+INTEROP_TESTS := tests/model/test_hf.py tests/eval/test_harness.py tests/eval/proofs/test_toolchain.py
 TOOL  := $(BIN)/tangobench
 FLOW  := $(BIN)/python -m tangobench.flows
-BUILD  = --profile $(PROFILE) --out $(OUT) --workers $(WORKERS) $(if $(SOURCE),--source $(SOURCE))
-CODE  := src pipeline flows model eval tests bench
+BENCHES := fineweb dedup encoding urls near plan lean dm-math model speed loader flows growth memory flame
+
+# A value for the shell, whatever characters it holds.
+quote  = '$(subst ','\'',$(1))'
+FROM   = $(if $(SOURCE),--source $(call quote,$(SOURCE)))
+BUILD  = --profile $(call quote,$(PROFILE)) --out $(call quote,$(OUT)) --workers $(WORKERS) $(FROM)
+# SET="train_rows=1000 seed=3": keys of the spec, one word each.
+SETS   = $(foreach pair,$(SET),--set $(call quote,$(pair)))
+CODE  := src pipeline flows manifests model eval tests bench
 TEST  := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 export OMP_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup data-fineweb data-lean data-dm-math data verify reproduce replicate report \
-  test test-faults test-interop fuzz audit test-browser test-lean lint types bench bench-fineweb bench-dedup \
-  bench-encoding bench-urls bench-near bench-lean bench-dm-math \
-  bench-model bench-speed bench-loader bench-flows bench-memory bench-growth bench-flame deploy undeploy prefect-env constraints clean
+.PHONY: help setup data-fineweb data-lean data-dm-math data-dm-math-tests data verify reproduce replicate results report test \
+  test-faults test-scale test-interop test-kernels fuzz audit test-browser test-lean lint types bench deploy undeploy \
+  prefect-env constraints clean $(BENCHES:%=bench-%)
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} \
 	  /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nBenchmarks: make bench-NAME [ARGS=…], NAME one of: %s\n' '$(BENCHES)'
+	@printf 'Exit codes: make ends with 2 when a command fails; the line above it names the command'"'"'s own code.\n'
 	@printf '\nPROFILE=sample|mini|paper (now %s)  OUT=%s  WORKERS=%s  SOURCE=folder, repository or URL\n' \
 	  '$(PROFILE)' '$(OUT)' '$(WORKERS)'
 
@@ -39,53 +49,67 @@ reproduce: data verify replicate report ## build, verify, train, score and repor
 	@echo "reproduce: built and verified fineweb, lean and dm_math ($(PROFILE)), trained and scored the six models, wrote $(OUT)/report/index.html"
 
 test: $(STAMP) ## all tests that fit in a quarter of an hour
-	$(TEST) -m "not slow and not browser"
+	$(TEST) -m "not slow and not browser and not kernels"
 
 setup: $(STAMP) ## the virtual environment with the tested versions
 
 $(STAMP): pyproject.toml constraints.txt
+	@echo "setup: installs the tested versions into $(VENV); 2.1 GB with a CPU build of torch, 5.9 GB with the CUDA build that PyPI has for Linux (TORCH_INDEX=URL takes torch from another index)" >&2
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --index-url $(call quote,$(TORCH_INDEX)) torch)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	-@$(BIN)/python -m tangobench.flows.local.server init
 	@touch $@
 
 $(INTEROP_STAMP): $(STAMP)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(INTEROP)]'
 	@touch $@
 
+$(KERNELS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gpu]'
+	@touch $@
+
 ## Data
-data: data-fineweb data-lean data-dm-math ## all three datasets
+data: $(STAMP) ## all three datasets
+	$(FLOW) fineweb lean dm_math $(BUILD) $(SETS)
 
 data-fineweb: $(STAMP) ## FineWeb-Edu temporal split, deduplicated and packed
-	$(FLOW) fineweb $(BUILD)
+	$(FLOW) fineweb $(BUILD) $(SETS)
 
 data-lean: $(STAMP) ## Lean Mathlib source files and proofs
-	$(FLOW) lean $(BUILD)
+	$(FLOW) lean $(BUILD) $(SETS)
 
 data-dm-math: $(STAMP) ## DeepMind Mathematics, 168 combinations
-	$(FLOW) dm_math $(BUILD)
+	$(FLOW) dm_math $(BUILD) $(SETS)
 
-verify: $(STAMP) ## check every byte in OUT against its lock and the committed lock
-	$(TOOL) verify $(OUT)/fineweb-$(PROFILE) --against committed
-	$(TOOL) verify $(OUT)/lean-$(PROFILE) --against committed
-	$(TOOL) verify $(OUT)/dm_math-$(PROFILE) --against committed
+data-dm-math-tests: $(STAMP) ## DeepMind Mathematics, interpolation and extrapolation (not in `data`)
+	$(TOOL) build dm_math_tests $(BUILD)
+
+verify: $(STAMP) ## check every byte of what is in OUT against its lock and the committed lock
+	$(TOOL) verify --out $(call quote,$(OUT)) --profile $(call quote,$(PROFILE)) --against committed
 
 ## Models
 replicate: $(STAMP) ## train and score the six models (PROFILE=mini DATASET=dm_math|lean: hours)
-	$(TOOL) replicate --profile $(PROFILE) --dataset $(DATASET) --out $(OUT) --workers $(WORKERS) $(if $(SOURCE),--source $(SOURCE))
+	$(TOOL) replicate --dataset $(call quote,$(DATASET)) $(BUILD)
+
+results: $(STAMP) ## pack OUT/results into results/, write its tables and docs/findings.md
+	$(TOOL) results pack $(if $(wildcard $(OUT)/results),$(call quote,$(OUT)/results)) --to results
+	$(TOOL) tables results --speed bench/results/speed.json > results/tables.md
+	$(TOOL) results findings > docs/findings.md
 
 report: $(STAMP) ## one static HTML site of everything in OUT
-	$(TOOL) report --out $(OUT)
+	$(TOOL) report --out $(call quote,$(OUT))
 
 ## Prefect
 deploy: $(STAMP) ## local server and worker on loopback, deployments registered
-	$(BIN)/python -m tangobench.flows.local_server up
+	$(BIN)/python -m tangobench.flows.local.server up
 
 undeploy: $(STAMP) ## stop what deploy started
-	$(BIN)/python -m tangobench.flows.local_server down
+	$(BIN)/python -m tangobench.flows.local.server down
 
 prefect-env: $(STAMP) ## exports for a shell: eval "$(make -s prefect-env)"
-	@$(BIN)/python -m tangobench.flows.local_server env
+	@$(BIN)/python -m tangobench.flows.local.server env
 
 ## Checks
 lint: $(STAMP) ## ruff: rules and format
@@ -94,9 +118,12 @@ lint: $(STAMP) ## ruff: rules and format
 
 types: $(STAMP) ## mypy --strict over the whole package
 	@rm -rf build/types && mkdir -p build/types/tangobench
-	@for f in src/tangobench/* pipeline flows manifests model eval; do \
+	@for f in src/tangobench/* pipeline flows manifests results model eval; do \
 	  ln -s $(CURDIR)/$$f build/types/tangobench/$$(basename $$f); done
 	MYPYPATH=build/types $(BIN)/mypy -p tangobench
+
+test-scale: $(STAMP) ## the driver at the size of all of FineWeb-Edu, on a simulated cluster; the audit at paper size
+	$(TEST) -n 0 -m slow -rP tests/pipeline/fineweb
 
 test-faults: $(STAMP) ## kill, corrupt, starve and lie to every builder and reader
 	$(TEST) -m faults
@@ -124,59 +151,24 @@ test-interop: $(INTEROP_STAMP) ## Hugging Face, lm-evaluation-harness, Lean's RE
 	$(TEST) $(INTEROP_TESTS) -rs --junitxml=build/interop.xml
 	@grep -q 'skipped="0"' build/interop.xml || { echo "test-interop: skipped tests, see above"; exit 1; }
 
+test-kernels: $(KERNELS_STAMP) ## Triton kernels under the interpreter and as cubins for sm_80, sm_90, sm_100; no GPU
+	TRITON_INTERPRET=1 $(TEST) tests/model/kernels/test_triton.py
+	$(TEST) tests/model/kernels/test_cubins.py
+
 test-lean: $(STAMP) ## a real Lean judges extractor and proofs (minutes, 4 GB; SOURCE= a Mathlib repository, FILES=all)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lean]'
-	TANGOBENCH_MATHLIB='$(SOURCE)' TANGOBENCH_MATHLIB_FILES='$(FILES)' $(BIN)/python -m pytest tests/lean_check -m slow -rsP
+	TANGOBENCH_MATHLIB=$(call quote,$(SOURCE)) TANGOBENCH_MATHLIB_FILES='$(FILES)' $(BIN)/python -m pytest tests/lean_check -m slow -rsP
 
 ## Speed
-bench: bench-fineweb bench-dedup bench-encoding bench-urls bench-near bench-lean bench-dm-math bench-model bench-speed bench-loader bench-flows bench-growth ## everything side by side with its peers
+bench: $(filter-out bench-memory bench-flame,$(BENCHES:%=bench-%)) ## everything side by side with its peers
 
-bench-fineweb: $(STAMP) ## FineWeb build and its parts
-	$(BIN)/python bench/fineweb.py
-	$(BIN)/python bench/fineweb.py --scaling
-	$(BIN)/python bench/fineweb.py --growth
-	$(BIN)/python bench/fineweb.py --bounds
+bench-lean: ARGS := --scaling --write
 
-bench-dedup: $(STAMP) ## component dedup: 2 million rows beside peers, then 50 million
-	$(BIN)/python bench/dedup.py
-	$(BIN)/python bench/dedup.py --growth
-	$(BIN)/python bench/dedup.py 50_000_000
-
-bench-encoding: $(STAMP) ## GPT-2 encoding alone
-	$(BIN)/python bench/encoding.py
-
-bench-urls: $(STAMP) ## URL normalisation
-	$(BIN)/python bench/urls.py
-
-bench-near: $(STAMP) ## near-duplicate audit
-	$(BIN)/python bench/near.py
-
-bench-lean: $(STAMP) ## Mathlib build (SOURCE= a Mathlib repository)
-	$(BIN)/python bench/lean.py --scaling --write $(if $(SOURCE),--source $(SOURCE))
-
-bench-dm-math: $(STAMP) ## generator against upstream
-	$(BIN)/python bench/dm_math.py
-
-bench-model: $(STAMP) ## kernels against naive and query-chunked
-	$(BIN)/python bench/model.py
-
-bench-speed: $(STAMP) ## tokens/s and peak memory of training and decoding
+bench-speed: $(STAMP)
 	$(TOOL) model speed --lengths 256 1024 4096 --rounds 3 --save bench/results/speed.json
 
-bench-loader: $(STAMP) ## rows/s of the loader against memmap and datasets
-	$(BIN)/python bench/loader.py
-
-bench-memory: $(STAMP) ## peak memory as the input grows tenfold
-	$(BIN)/python bench/memory.py
-
-bench-growth: $(STAMP) ## time and memory over two orders of magnitude of input
-	$(BIN)/python bench/growth.py
-
-bench-flame: $(STAMP) ## flame graphs of the slowest stages
-	$(BIN)/python bench/flame.py
-
-bench-flows: $(STAMP) ## what orchestration costs
-	$(BIN)/python bench/flows.py
+$(filter-out bench-speed,$(BENCHES:%=bench-%)): bench-%: $(STAMP)
+	$(BIN)/python bench/$(subst -,_,$*).py $(ARGS) $(FROM)
 
 ## Housekeeping
 constraints: $(INTEROP_STAMP) ## write the installed versions to constraints.txt
@@ -184,4 +176,4 @@ constraints: $(INTEROP_STAMP) ## write the installed versions to constraints.txt
 	@mv constraints.new constraints.txt
 
 clean: ## remove outputs, states and caches, not the environment
-	rm -rf $(OUT) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(call quote,$(OUT)) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -26,12 +26,13 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from tangobench.pipeline.build import Job, Output, Stage, Unit
-from tangobench.pipeline.dedup import key_rows
-from tangobench.pipeline.fineweb_decisions import audit, decide, decision_units
-from tangobench.pipeline.fineweb_dedup import key_units, partitions_for, resolve
-from tangobench.pipeline.fineweb_keys import to_ipc
-from tangobench.pipeline.store import Store, open_store
+from tangobench.pipeline.core.build import Job, Output, Stage, Unit
+from tangobench.pipeline.core.store import Store, open_store
+from tangobench.pipeline.fineweb.decisions import decide
+from tangobench.pipeline.fineweb.keys import KeysResult, KeyUnit, pack_keys
+from tangobench.pipeline.fineweb.leakage import audit
+from tangobench.pipeline.fineweb.reading import SampleRows
+from tangobench.pipeline.fineweb.resolve import partitions_for, resolve
 
 sys.path.insert(0, str(Path(__file__).parent))
 from side_by_side import (
@@ -90,11 +91,7 @@ def synthetic(args: list[int], store: Store) -> Output:
             "size": np.full(count, 1000, np.uint64),
         }
     )
-    keys = [np.stack([made[f"{n}_high"], made[f"{n}_low"]], axis=1) for n in ("url", "content")]
-    rows, bounds = key_rows(*keys, np.ones(count, bool), parts)
-    data = to_ipc(table)
-    result = {"rows": count, "keys_start": data.size, "bounds": bounds}
-    return Output(b"".join((data, rows.tobytes())), result)
+    return pack_keys(table, parts, {"url_null": 0, "url_empty": 0, "url_unparsable": 0})
 
 
 def polars_reference(rows: int) -> tuple[float, int]:
@@ -139,25 +136,27 @@ def own(rows: int) -> dict[str, Any]:
     units = [
         Unit(f"{start}", [start, min(rows, start + UNIT), parts]) for start in range(0, rows, UNIT)
     ]
-    keys = key_units(job.run(Stage("synthetic", 1, synthetic), units))
+    keys = [
+        KeyUnit(SampleRows(n, n + 1), record.address, n * UNIT, KeysResult.of(record))
+        for n, record in enumerate(job.run(Stage("synthetic", 1, synthetic), units))
+    ]
     memory = Memory()
     memory.start()
     began, wall = time.process_time(), time.monotonic()
-    decided = resolve(job, keys, train_through=TRAIN_THROUGH, duplicates="drop")
+    decided = resolve(job, keys, parts, train_through=TRAIN_THROUGH, duplicates="drop")
     resolved = time.process_time() - began
-    final = decision_units(decided, [[] for _ in decided])
-    decisions, _ = decide(job, final)
+    decisions, _ = decide(job, decided)
     total = time.process_time() - began
     moved = sum(
         count
-        for record in decisions
-        for partition, _, _, count in record.result["outcomes"]
+        for result in decisions
+        for partition, _, _, count in result.outcomes
         if partition == "train"
     )
     late = sum(
         int((columns(u.inputs[0], u.inputs[1])["dump"] > TRAIN_THROUGH).sum()) for u in units
     )
-    leaks = audit(job, final)["shared_keys"] if rows <= 5_000_000 else None
+    leaks = audit(job, decided)["shared_keys"] if rows <= 5_000_000 else None
     shutil.rmtree(STORE, ignore_errors=True)
     return {
         "rows": rows,
@@ -246,18 +245,19 @@ def growth() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", type=int, nargs="?", default=2_000_000)
+    parser.add_argument("rows", type=int, nargs="*", default=[2_000_000, 50_000_000])
     parser.add_argument("--only", action="append", choices=["ours", "polars", *PEERS])
     parser.add_argument("--growth", action="store_true")
     args = parser.parse_args()
-    if args.growth:
+    for rows in () if args.growth else args.rows:
+        if rows > 5_000_000:
+            measured = own(rows)
+            print(json.dumps(measured, indent=1))
+            save("dedup", [], {f"rows_{rows}": measured})
+        else:
+            compare(rows, args.only or ["ours", "polars", *PEERS])
+    if args.growth or len(args.rows) > 1:
         growth()
-    elif args.rows > 5_000_000:
-        measured = own(args.rows)
-        print(json.dumps(measured, indent=1))
-        save("dedup", [], {f"rows_{args.rows}": measured})
-    else:
-        compare(args.rows, args.only or ["ours", "polars", *PEERS])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The math generator side by side with upstream: speed and identity in one run.
 
 - Upstream is the package as installed plus only what makes it run and repeatable
-  (`dm_compat.load()`); ours adds the exact speed-ups (`dm_fast.load()`).
+  (`official.load()`); ours adds the exact speed-ups (`fast.load()`).
 - Both draw the same addresses, combination by combination, in one process; question, answer,
   rejections and the state of the generators afterwards must be equal, else the run fails.
 - Process time is compared, so that other load on the machine cancels out. Scaling compares the wall
@@ -23,14 +23,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tangobench.pipeline import dm_compat, dm_fast
-from tangobench.pipeline.build import Job, Unit
-from tangobench.pipeline.dm_draw import NAMES, Draw, Split, draw
-from tangobench.pipeline.dm_math import generator_identity
-from tangobench.pipeline.dm_stages import DRAW
-from tangobench.pipeline.manifest import pretty_json
-from tangobench.pipeline.pool import ProcessRunner
-from tangobench.pipeline.store import open_store
+from tangobench.pipeline.core.build import Job, Unit
+from tangobench.pipeline.core.pool import ProcessRunner
+from tangobench.pipeline.core.sealed import case_json
+from tangobench.pipeline.core.store import open_store
+from tangobench.pipeline.dm_math import fast
+from tangobench.pipeline.dm_math import generator as official
+from tangobench.pipeline.dm_math.build import generator_identity
+from tangobench.pipeline.dm_math.combinations import NAMES, Split
+from tangobench.pipeline.dm_math.draw import Draw, draw
+from tangobench.pipeline.dm_math.stages import DRAW, DrawArgs
 
 RESULTS = Path(__file__).parent / "results" / "dm_math.json"
 
@@ -49,7 +51,7 @@ def main() -> int:
     report["rows"] = rows(report)
     if options.write:
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(pretty_json(report) + "\n")
+        RESULTS.write_text(case_json(report))
     for difference in report["differences"]:
         print(f"DIFFERENT: {difference}", file=sys.stderr)
     return 1 if report["differences"] else 0
@@ -101,7 +103,7 @@ def arguments() -> argparse.Namespace:
 
 
 def compare(seed: int, split: Split, start: int, count: int) -> dict[str, Any]:
-    upstream, ours = dm_compat.load(), dm_fast.load()
+    upstream, ours = official.load(), fast.load()
     seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     differences: list[str] = []
     calls = 0
@@ -145,7 +147,7 @@ class Timed(NamedTuple):
 
 
 def drawn(
-    generator: dm_compat.Generator, seed: int, split: Split, combination: int, indices: range
+    generator: official.Generator, seed: int, split: Split, combination: int, indices: range
 ) -> list[Timed]:
     draw(seed, split, combination, indices.stop, generator)  # imports and caches
     found = []
@@ -157,7 +159,7 @@ def drawn(
     return found
 
 
-def state(generator: dm_compat.Generator) -> str:
+def state(generator: official.Generator) -> str:
     """What the next draws depend on."""
     python = repr(generator.random.getstate()[1])
     numpy = generator.numpy_random.get_state(legacy=False)["state"]
@@ -180,7 +182,7 @@ def wall_time(workers: int, count: int) -> float:
 
 
 def unit(name: str, count: int) -> Unit:
-    return Unit(name, {"seed": 9, "split": "train", "pieces": [[name, 0, count]]})
+    return DRAW.unit(name, DrawArgs(generator_identity(), 9, "train", ((name, 0, count),)))
 
 
 def wall(work: Callable[[], object]) -> float:

@@ -83,7 +83,7 @@ def _without_output(run: dict[str, Any]) -> dict[str, Any]:
 
 def all_tokens(corpus: Path) -> int:
     """Tokens of every distinct text with one EOT each: what each peer must find."""
-    from tangobench.pipeline.tokens import gpt2
+    from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
     keys: set[bytes] = set()
     total = 0
@@ -203,8 +203,8 @@ def _rate(size: int, work: Any, cpu: bool = True) -> float:
 
 def bounds(megabytes: int) -> None:
     """What each stage could reach at most: hashing, copying, decoding, encoding, disk."""
-    from tangobench.pipeline.files import write_atomic
-    from tangobench.pipeline.tokens import gpt2
+    from tangobench.pipeline.core.files import write_atomic
+    from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
     corpus = corpus_of(megabytes)
     block = np.random.default_rng(1).integers(0, 256, 1 << 28, np.uint8)
@@ -236,19 +236,21 @@ def bounds(megabytes: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=379)
+    parser.add_argument("--peers", action="store_true", help="beside the peers")
     parser.add_argument("--only", choices=["one", "two", *PEERS], action="append")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--growth", action="store_true")
     parser.add_argument("--bounds", action="store_true")
     args = parser.parse_args()
-    if args.scaling:
-        scaling()
-    elif args.growth:
-        growth()
-    elif args.bounds:
-        bounds(args.megabytes)
-    else:
+    everything = not (args.peers or args.only or args.scaling or args.growth or args.bounds)
+    if everything or args.peers or args.only:
         compare(args.only or ["one", "two", *PEERS], args.megabytes)
+    if everything or args.scaling:
+        scaling()
+    if everything or args.growth:
+        growth()
+    if everything or args.bounds:
+        bounds(args.megabytes)
 
 
 if __name__ == "__main__":

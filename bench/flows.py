@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -28,7 +27,8 @@ from prefect import flow
 from prefect.testing.utilities import prefect_test_harness
 
 from tangobench.flows import _runner
-from tangobench.pipeline.pool import Runner, make_runner
+from tangobench.pipeline.core.pool import Runner, make_runner
+from tangobench.pipeline.core.sealed import case_json
 
 WORKERS = 2
 HERE = Path(__file__).parent
@@ -156,7 +156,7 @@ def main() -> None:
     result["rows"] = [table_row(case) for case in cases]
     path = HERE / "results" / "flows.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    path.write_text(case_json(result), encoding="utf-8")
     for row in cases:
         print(
             f"{row['units']:>6,} units of {row['unit_seconds']:g} s in {row['prefect']['tasks']} "

@@ -30,15 +30,15 @@ from pathlib import Path
 from typing import Any
 
 from tangobench.pipeline import api
-from tangobench.pipeline.lean_fetch import open_repository
-from tangobench.pipeline.lean_git import list_files, read_files
-from tangobench.pipeline.lean_lexer import mask
-from tangobench.pipeline.lean_proofs import Declaration, extract
-from tangobench.pipeline.lean_spec import Spec
-from tangobench.pipeline.lean_tokens import prompt_seam
-from tangobench.pipeline.manifest import pretty_json
-from tangobench.pipeline.spec import load_spec
-from tangobench.pipeline.tokens import ENGINE_VARIABLE, gpt2
+from tangobench.pipeline.core.sealed import case_json, pretty_json
+from tangobench.pipeline.core.spec import load_spec
+from tangobench.pipeline.lean.encode import prompt_seam
+from tangobench.pipeline.lean.fetch import open_repository
+from tangobench.pipeline.lean.git import list_files, read_files
+from tangobench.pipeline.lean.lexer import mask
+from tangobench.pipeline.lean.proofs import Declaration, extract
+from tangobench.pipeline.lean.spec import Spec
+from tangobench.pipeline.tokenizer.gpt2 import ENGINE_VARIABLE, gpt2
 
 RESULTS = Path(__file__).parent / "results" / "lean.json"
 _HEAD = re.compile(
@@ -72,7 +72,7 @@ def main() -> None:
     print(pretty_json(report))
     if options.write:
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(pretty_json(report) + "\n")
+        RESULTS.write_text(case_json(report))
 
 
 def rows(report: dict[str, Any]) -> list[dict[str, Any]]:

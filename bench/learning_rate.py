@@ -17,7 +17,8 @@ import statistics
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from tangobench.model.recipes import RECIPES, Run
+from tangobench.model.training.recipes import RECIPES, Run
+from tangobench.pipeline.core.sealed import case_json
 
 # One of each kind: WANGO is close to TANGO, and GAU to FLASH, at these lengths.
 ARCHS = ("tango", "recurrent_transformer", "untied_transformer", "flash")
@@ -30,7 +31,7 @@ def final_loss(dataset: str, arch: str, rate: float, steps: int, out: Path) -> f
     """Mean training loss of the last quarter of a shortened run."""
     import torch
 
-    from tangobench.model.train import Options, train
+    from tangobench.model.training.train import Options, train
 
     torch.set_num_threads(1)
     recipe = RECIPES[f"mini-{dataset}-{arch}"]
@@ -69,7 +70,7 @@ def main() -> None:
         print(f"{name:24}" + "  ".join(f"{rate}: {loss:.4f}" for rate, loss in row.items()))
     found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     found[args.dataset] = {"steps": args.steps, "seeds": SEEDS, "losses": losses, "means": means}
-    RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    RESULTS.write_text(case_json(dict(sorted(found.items()))))
 
 
 if __name__ == "__main__":

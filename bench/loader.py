@@ -27,13 +27,13 @@ from typing import Any
 
 import numpy as np
 
-from tangobench.model.loader import Loader
-from tangobench.pipeline import shards
-from tangobench.pipeline.build import Job, Result, ShardFile
-from tangobench.pipeline.manifest import pretty_json
-from tangobench.pipeline.publish import publish
+from tangobench.model.training.loader import Loader
+from tangobench.pipeline.core import shards
+from tangobench.pipeline.core.build import Job, Result, ShardFile
+from tangobench.pipeline.core.publish import publish
+from tangobench.pipeline.core.sealed import case_json
+from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.store import open_store
 
 RESULTS = Path(__file__).parent / "results" / "loader.json"
 NDArray = np.ndarray[Any, Any]
@@ -74,7 +74,7 @@ def main() -> None:
             print(f"{name}: {json.dumps(report[name], indent=1)}")
     report["rows"] = [row for name in ("fineweb", "dm_math") for row in table(name, report[name])]
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(pretty_json(report) + "\n")
+    RESULTS.write_text(case_json(report))
 
 
 def compare(folder: Path, name: str, rows: int, batch: int) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def resume(loader: Loader) -> dict[str, float]:
         best = 9.0
         for again in range(5):
             # Other turns in between: the order computed ahead is not at hand.
-            loader.restore({"step": step + 1000 * (again + 1), "root": loader.root})
+            loader.restore({**loader.state(), "step": step + 1000 * (again + 1)})
             began = time.process_time()
             next(loader)
             best = min(best, time.process_time() - began)

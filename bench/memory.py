@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tangobench.pipeline.core.sealed import case_json
+
 ROOT = Path(__file__).parents[1]
 SCALES = (1, 10)
 WORDS = ["proof", "of", "the", "sum", "is", "a", "limit", "and", "so", "on", "field", "set"]
@@ -65,7 +67,7 @@ def fineweb(place: Path, scale: int) -> Callable[[], Any]:
 def lean(place: Path, scale: int) -> Callable[[], Any]:
     """120 files of 16 kB (a Mathlib file's size), or ten times as many."""
     from tangobench.pipeline import api
-    from tangobench.pipeline.lean_sample import write_repository
+    from tangobench.pipeline.lean.sample import write_repository
 
     rng = random.Random(1)
     files = {}
@@ -99,8 +101,8 @@ def _toy_rows(place: Path, rows: int) -> Path:
 
 def training(place: Path, scale: int) -> Callable[[], Any]:
     """Twelve steps on 4,000 rows, or on ten times as many."""
-    from tangobench.model.recipes import RECIPES, Run
-    from tangobench.model.train import Options, train
+    from tangobench.model.training.recipes import RECIPES, Run
+    from tangobench.model.training.train import Options, train
 
     _toy_rows(place, 4000 * scale)
     fields: dict[str, Any] = {"steps": 12, "batch": 16, "warmup": 2, "name": "memory"}
@@ -110,10 +112,9 @@ def training(place: Path, scale: int) -> Callable[[], Any]:
 
 def verify(place: Path, scale: int) -> Callable[[], Any]:
     """4,000 rows, or ten times as many."""
-    from tangobench.pipeline import publish
 
     folder = _toy_rows(place, 4000 * scale)
-    return lambda: publish.verify(folder)
+    return lambda: verify(folder)
 
 
 JOBS: dict[str, Callable[[Path, int], Callable[[], Any]]] = {
@@ -172,7 +173,7 @@ def main() -> None:
         for name in JOBS
     }
     result = {"command": "python bench/memory.py", "rows": rows, "growth_at_ten_times": growth}
-    (ROOT / "bench" / "results" / "memory.json").write_text(json.dumps(result, indent=1) + "\n")
+    (ROOT / "bench" / "results" / "memory.json").write_text(case_json(result))
     print(json.dumps(growth))
 
 

@@ -25,6 +25,8 @@ from typing import Any
 
 from model_summary import Found, rows, summary
 
+from tangobench.pipeline.core.sealed import case_json
+
 RESULTS = Path(__file__).parent / "results" / "model.json"
 PEERS = Path("/var/tmp/tangobench-bench/peers-model")  # FLASH-pytorch beside the installed torch
 PINNED = ("FLASH-pytorch==0.1.9",)
@@ -116,7 +118,7 @@ def measure(case: Found) -> Found:
     import torch
     from model_cases import HEAD, WHAT
 
-    from tangobench.eval.speed import resident_peak
+    from tangobench.eval.costs.speed import resident_peak
 
     torch.set_num_threads(1)
     bf16 = case.get("dtype") == "bf16"
@@ -167,7 +169,7 @@ def save(part: str, found: list[Found]) -> Found:
         "cases": cases,
     }
     RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(report, indent=1) + "\n")
+    RESULTS.write_text(case_json(report))
     return report
 
 

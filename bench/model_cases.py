@@ -22,12 +22,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from tangobench.model import build, crossgate, layers, tango
+from tangobench.model import build, layers
 from tangobench.model.config import ModelConfig, published
-from tangobench.model.loss import summed_nll
-from tangobench.model.recipes import find
-from tangobench.model.tango_kernel import TangoKernel
-from tangobench.model.wango_kernel import WangoKernel
+from tangobench.model.kernels import crossgate, select
+from tangobench.model.kernels.nll import summed_nll
+from tangobench.model.kernels.tango_strips import TangoKernel
+from tangobench.model.kernels.wango_scan import WangoKernel
+from tangobench.model.training.recipes import find
 
 HEAD = 32  # query/key channels of a head
 WINDOW = 64
@@ -113,7 +114,7 @@ def block(case: dict[str, Any]) -> Case:
     else:
         config = published(case["arch"], "fineweb")
     if case.get("how") == "kept":
-        tango.FUSE_ABOVE = 1 << 60
+        select.RECOMPUTE_ABOVE = 1 << 60
     return timed_block(build(config).blocks[0], case["T"], config.d_model)
 
 

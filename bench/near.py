@@ -67,9 +67,11 @@ def load(tool: str) -> Sign:
 def _ours(texts: list[str]) -> list[list[Any]]:
     import pyarrow as pa
 
-    from tangobench.pipeline import near
+    from tangobench.pipeline.fineweb import near_duplicates
 
-    keys = near.band_keys(near.signatures(pa.array(texts, pa.large_string()), "rensa"))
+    keys = near_duplicates.band_keys(
+        near_duplicates.signatures(pa.array(texts, pa.large_string()), "rensa")
+    )
     found: list[list[Any]] = keys.tolist()
     return found
 

@@ -29,6 +29,8 @@ from typing import Any, Final
 import numpy as np
 import psutil
 
+from tangobench.pipeline.core.sealed import case_json
+
 HOME: Final = Path("/var/tmp/tangobench-bench")
 RESULTS: Final = Path(__file__).parent / "results"
 ONE_THREAD: Final = dict.fromkeys(
@@ -183,7 +185,7 @@ def save(name: str, rows: Sequence[dict[str, Any]], detail: dict[str, Any]) -> N
     table = {(r["job"], r["peer"]): r for r in [*known.get("rows", []), *rows]}
     known = {**known, **detail, "rows": list(table.values())}
     RESULTS.mkdir(exist_ok=True)
-    path.write_text(json.dumps(known, indent=1, ensure_ascii=False) + "\n")
+    path.write_text(case_json(known))
     for line in rows:
         print(f"{line['job']:32} {line['peer']:28} {line['ratio']:8.3g}×  aim {line['aim']:12} "
               f"{line['ours']} / {line['theirs']}")  # fmt: skip

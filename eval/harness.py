@@ -26,13 +26,13 @@ from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from tangobench.errors import InputError, UsageError
-from tangobench.eval.continuations import continuations, padded
-from tangobench.eval.nll import LOGITS_AT_ONCE, TOKENS_AT_ONCE, batches_of
-from tangobench.eval.results import load_model
+from tangobench.eval.scoring.generate import continuations, padded
+from tangobench.eval.scoring.nll import LOGITS_AT_ONCE, TOKENS_AT_ONCE, batches_of
+from tangobench.eval.scoring.results import load_model
 from tangobench.model.language import LanguageModel
 from tangobench.model.layers import full_precision
-from tangobench.pipeline import dm_vocab
-from tangobench.pipeline.tokens import EOT, VOCABULARY_SIZE, gpt2
+from tangobench.pipeline.dm_math import vocabulary as dm_vocab
+from tangobench.pipeline.tokenizer.gpt2 import EOT, VOCABULARY_SIZE, gpt2
 
 Score = tuple[float, bool]
 

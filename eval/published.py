@@ -21,13 +21,6 @@ LABELS: Final = {
     "gau": "Full-attention GAU",
     "flash": "FLASH",
 }
-METRICS: Final = {
-    "fineweb": "FineWeb-Edu",
-    "lean_joint": "Lean joint",
-    "lean_source": "Lean source",
-    "lean_proof": "Lean proof",
-    "dm_math": "DeepMind Mathematics",
-}
 
 _DEPTH4: Final[dict[str, dict[str, Figure]]] = {
     "tango": {

@@ -19,9 +19,9 @@ from typing import Final
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """A titled grid of text; the first column names the rows."""
+    """A grid of text; the first column names the rows."""
 
-    title: str
+    title: str = ""
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""

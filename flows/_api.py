@@ -4,23 +4,28 @@
 
 - The order is Prefect's own: environment, `.env`, `prefect.toml`, `pyproject.toml`, the active
   profile; the files are read from the current folder, as Prefect does.
-- No answer means that the build runs in this process.
+- A `prefect.toml` that `make deploy` wrote is not the user's: it counts for nothing here, because
+  anybody may have taken the port of a server that has ended.
 
 Usage: `url = configured_url(Path.cwd())`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import json
 import os
 import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 NAME = "PREFECT_API_URL"
+TOML_MARK: Final = "# Written by `make deploy`, removed by `make undeploy`.\n"
 
 
 def _toml(path: Path) -> Mapping[str, Any]:
@@ -28,6 +33,15 @@ def _toml(path: Path) -> Mapping[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError):
         return {}
+
+
+def is_ours(path: Path) -> bool:
+    """Whether `make deploy` wrote this file."""
+    if not path.is_file() or path.is_symlink():
+        return False
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(len(TOML_MARK)) == TOML_MARK.encode()
+    return False
 
 
 def _dotenv(path: Path) -> str | None:
@@ -52,11 +66,12 @@ def _in_profile(environment: Mapping[str, str]) -> str | None:
 
 
 def configured_url(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
-    """The API address a Prefect command started in `folder` would use, or None."""
+    """The API address that the user configured for Prefect commands in `folder`, or None."""
+    own = folder / "prefect.toml"
     return (
         environment.get(NAME)
         or _dotenv(folder / ".env")
-        or _toml(folder / "prefect.toml").get("api", {}).get("url")
+        or ({} if is_ours(own) else _toml(own)).get("api", {}).get("url")
         or _toml(folder / "pyproject.toml")
         .get("tool", {})
         .get("prefect", {})
@@ -67,17 +82,30 @@ def configured_url(folder: Path, environment: Mapping[str, str] = os.environ) ->
 
 
 def answers(url: str, seconds: float = 3.0, path: str = "/health") -> bool:
-    """Whether a server answers at `url`; a refusal (401, 404) is an answer, a 5xx is not."""
+    """Whether a Prefect API answers at `url`.
+
+    Prefect says `true` to health, or refuses in its own words; another program on a port of this
+    machine says something else. Elsewhere a gateway may speak first: any answer but a 5xx counts.
+    """
     # A proxy of the environment cannot reach this machine's own loopback.
     proxies = urllib.request.ProxyHandler({} if is_loopback(url) else None)
     try:
         opener = urllib.request.build_opener(proxies)
         with opener.open(url.rstrip("/") + path, timeout=seconds) as reply:
-            return int(reply.status) < 500
+            return not is_loopback(url) or _body(reply) in (True, {"message": "OK"})
     except urllib.error.HTTPError as error:
+        if is_loopback(url):
+            return error.code == 401 and "exception_message" in (_body(error) or {})
         return error.code < 500
-    except (OSError, ValueError):
+    except (OSError, ValueError, http.client.HTTPException):
         return False
+
+
+def _body(reply: Any) -> Any:
+    try:
+        return json.loads(reply.read(1000))
+    except (ValueError, RecursionError):
+        return None
 
 
 def is_loopback(url: str) -> bool:

@@ -17,7 +17,6 @@ from typing import Any
 from uuid import UUID
 
 from prefect.artifacts import (
-    create_link_artifact,
     create_markdown_artifact,
     create_progress_artifact,
     create_table_artifact,
@@ -25,9 +24,9 @@ from prefect.artifacts import (
 )
 
 from tangobench.errors import TangobenchError
-from tangobench.flows._summary import lock_table
-from tangobench.pipeline.manifest import Lock
-from tangobench.pipeline.progress import Reporter, units
+from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.progress import Reporter, units
+from tangobench.pipeline.core.remote import Place
 
 Logger = logging.Logger | logging.LoggerAdapter[Any]
 
@@ -86,6 +85,36 @@ class RunReporter(Reporter):
         return attempt(call, self._logger)
 
 
+class Both(Reporter):
+    """Tells two reporters: the run's log and the terminal of the command that called the flow."""
+
+    def __init__(self, *reporters: Reporter) -> None:
+        super().__init__(quiet=True)
+        self._reporters = reporters
+
+    def say(self, line: str) -> None:
+        """Print a line of its own."""
+        for reporter in self._reporters:
+            reporter.say(line)
+
+    def start(
+        self, stage: str, count: int, weight: float, parts: Mapping[str, float] | None = None
+    ) -> None:
+        """Begin a stage."""
+        for reporter in self._reporters:
+            reporter.start(stage, count, weight, parts)
+
+    def advance(self, weight: float, **options: Any) -> None:
+        """Count finished units."""
+        for reporter in self._reporters:
+            reporter.advance(weight, **options)
+
+    def finish(self) -> None:
+        """End the stage."""
+        for reporter in self._reporters:
+            reporter.finish()
+
+
 def attempt(call: Callable[[], Any], logger: Logger) -> Any:
     """Call, or log why not: an artifact is for the eye, and the build goes on without it."""
     try:
@@ -102,8 +131,9 @@ class _Expected(logging.Filter):
         return not (record.exc_info and isinstance(record.exc_info[1], TangobenchError))
 
 
-def without_tracebacks(logger: Logger) -> None:
-    """A user's mistake is a message in the log and in the state, not thirty lines of engine."""
+def quiet_engine(logger: Logger) -> None:
+    """Leave the log to the build: no engine line per task, no traceback of an expected error."""
+    logging.getLogger("prefect.task_runs").setLevel(logging.WARNING)
     own = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
     for each in (own, logging.getLogger("prefect.engine"), logging.getLogger("prefect.flow_runs")):
         if not any(isinstance(known, _Expected) for known in each.filters):
@@ -115,27 +145,49 @@ def add_tags(tags: list[str]) -> None:
     from prefect import get_client
     from prefect.runtime import flow_run
 
+    if set(tags) <= set(flow_run.tags):
+        return
     with get_client(sync_client=True) as client:
         client.update_flow_run(UUID(flow_run.id), tags=sorted({*flow_run.tags, *tags}))
 
 
-def publish_lock(lock: Lock, folder: Path, logger: Logger) -> None:
-    """The table of the lock, the dataset card, and a link to it."""
+def publish_lock(lock: Lock, folder: Place, logger: Logger) -> None:
+    """The table of the lock, and the dataset card."""
     dataset = artifact_key(lock.name, lock.profile)
     title = f"{lock.name} {lock.profile}: {lock.root[:16]}"
     attempt(
         lambda: create_table_artifact(lock_table(lock), key=f"{dataset}-lock", description=title),
         logger,
     )
+    if not isinstance(folder, Path):
+        return
     card = folder / "README.md"
     if card.is_file():
-        text = card.read_text(encoding="utf-8")
+        text = f"`{folder}`\n\n{without_links(card.read_text(encoding='utf-8'))}"
         attempt(lambda: create_markdown_artifact(text, key=f"{dataset}-card"), logger)
-    site = folder.parent / "report" / "index.html"
-    report = site if site.is_file() else card
-    attempt(
-        lambda: create_link_artifact(
-            report.as_uri(), link_text=str(report), key=f"{dataset}-report", description="report"
-        ),
-        logger,
-    )
+
+
+def without_links(card: str) -> str:
+    """A dataset card for the UI: no YAML head, and of links only those that a browser can open."""
+    body = re.sub(r"\A---\n.*?\n---\n", "", card, flags=re.DOTALL)
+    return re.sub(r"\[([^\]]*)\]\((?!https?://)[^)]*\)", r"\1", body)
+
+
+def lock_table(lock: Lock) -> list[dict[str, str]]:
+    """The lock as rows of `what` and `value`."""
+    rows: list[dict[str, str]] = []
+    for config, split in dict.fromkeys((s["config"], s["split"]) for s in lock.shards):
+        shards = lock.shards_of(config, split)
+        name = split if config == "default" else f"{config} {split}"
+        rows += [
+            {"what": f"{name} rows", "value": f"{sum(s['rows'] for s in shards):,}"},
+            {"what": f"{name} tokens", "value": f"{sum(s['tokens'] for s in shards):,}"},
+            {"what": f"{name} shards", "value": f"{len(shards):,}"},
+        ]
+    rows += [{"what": f"dropped: {k}", "value": _shown(v)} for k, v in lock.drops.items()]
+    rows.append({"what": "content root", "value": lock.content_root})
+    return [*rows, {"what": "root", "value": lock.root}]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

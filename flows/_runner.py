@@ -10,12 +10,13 @@ Usage: `with dask_runner("tcp://10.0.0.1:8786") as runner: api.run(request, runn
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from tangobench.errors import ResourceError, UsageError
 from tangobench.flows._batches import Batch, Done, Pace, batch_name, ordered, run_units
-from tangobench.pipeline.pool import Runner, make_runner
+from tangobench.pipeline.core.pool import Runner, make_runner
 
 RunnerKind = Literal["processes", "dask"]
 
@@ -31,13 +32,17 @@ class DaskRunner:
     """Units on the workers of a Dask scheduler, without Prefect."""
 
     def __init__(self, address: str) -> None:
+        self._address = address
         self._client = _connect(address)
 
     def map(
         self, function: Callable[[Any], Any], items: Sequence[Any], labels: Sequence[str]
     ) -> Iterator[Any]:
         """Results in order; a failure forgets the batches that have not begun."""
+        from concurrent.futures import CancelledError
+
         from distributed import KilledWorker
+        from distributed.comm.core import CommClosedError
 
         pending: list[Any] = []
 
@@ -55,13 +60,21 @@ class DaskRunner:
                     kind="worker-died",
                     fix="give the workers more memory and run the same command again",
                 ) from None
+            except (CommClosedError, CancelledError):
+                pending.clear()  # nobody is left who could be told to forget them
+                raise ResourceError(
+                    f"the connection to the Dask scheduler {self._address} was lost",
+                    kind="scheduler-lost",
+                    fix="start it again, then run the same command: finished units are kept",
+                ) from None
             pending.remove(future)
             return done
 
         try:
             yield from ordered(items, labels, submit, collect, _dask_pace(self._client))
         finally:
-            self._client.cancel(pending)
+            if pending:
+                self._client.cancel(pending)
 
     def close(self) -> None:
         """Leave the cluster as it was."""
@@ -74,7 +87,7 @@ class PrefectRunner:
     def __init__(self, workers: int, address: str | None = None) -> None:
         from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-        from tangobench.pipeline.pool import start_pool
+        from tangobench.pipeline.core.pool import start_pool
 
         self._pool = None
         self._workers = workers
@@ -122,7 +135,7 @@ class PrefectRunner:
         return Pace(seconds=_THREAD_SECONDS, in_flight=_THREADS, first=self._workers)
 
     def _stop(self) -> None:
-        from tangobench.pipeline.pool import stop_pool
+        from tangobench.pipeline.core.pool import stop_pool
 
         if self._pool is not None:
             stop_pool(self._pool)
@@ -143,7 +156,7 @@ def make_flow_runner(kind: str, *, workers: int, address: str | None) -> Runner:
         raise UsageError(
             f"--runner {kind} needs a flow run",
             kind="runner",
-            fix="set PREFECT_API_URL and run `make data-lean` or `python -m tangobench.flows lean`",
+            fix="run `make data-lean` or `python -m tangobench.flows lean`",
         )
     return choose("dask" if kind == "dask" else "processes", workers, address)
 
@@ -176,6 +189,8 @@ def _connect(address: str) -> Any:
         raise UsageError(
             "Dask is not installed", kind="no-dask", fix="pip install 'tangobench[dask]'"
         ) from None
+    # Its client logs tracebacks of lost connections, which reach the user as typed errors.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:

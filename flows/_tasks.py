@@ -2,52 +2,24 @@
 
 - A task returns small records, never data; nothing is cached or persisted by Prefect, because the
   unit store resumes by content.
-- Only a passing I/O fault is tried again; a full disk, a missing file or bad input is not.
+- No retries here: a unit tries again by itself after a passing I/O fault, in every runner.
 
 Usage: `run_batch.submit(name="tokens: a.parquet", batch=batch)`.
 """
 
 from __future__ import annotations
 
-import errno
 import time
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
 
-from tangobench.errors import TangobenchError
 from tangobench.flows._batches import Batch, Done, finished, run_units, timed
-from tangobench.pipeline.pool import worker_died
-
-# Trying again cannot help with these.
-_LASTING: Final = {
-    errno.ENOENT,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EROFS,
-    errno.EISDIR,
-    errno.ENOTDIR,
-    errno.ENAMETOOLONG,
-}
-_PASSING: Final = {"store-unreachable", "disk-error"}
-
-
-def is_passing(error: object) -> bool:
-    """Whether an error is an I/O fault that may be gone a moment later."""
-    if isinstance(error, TangobenchError):
-        return error.kind in _PASSING
-    return isinstance(error, OSError) and error.errno not in _LASTING
-
-
-def _retry(_task: Any, _run: Any, state: State[Any]) -> bool:
-    return is_passing(state.result(raise_on_failure=False))
+from tangobench.pipeline.core.pool import worker_died
 
 
 def _through_pool(batch: Batch, pool: ProcessPoolExecutor) -> Done:
@@ -72,9 +44,6 @@ def _through_pool(batch: Batch, pool: ProcessPoolExecutor) -> Done:
     task_run_name="{name}",
     cache_policy=NO_CACHE,
     persist_result=False,
-    retries=2,
-    retry_delay_seconds=[1, 5],
-    retry_condition_fn=_retry,
 )
 def run_batch(name: str, batch: Batch) -> Done:
     """Run one batch of units; `name` is what the UI shows."""
@@ -86,6 +55,6 @@ def run_batch(name: str, batch: Batch) -> Done:
 @task(name="verify", task_run_name="verify {folder}", cache_policy=NO_CACHE, persist_result=False)
 def verify_folder(folder: str) -> dict[str, Any]:
     """Check every byte of a dataset folder; returns its lock."""
-    from tangobench.pipeline.publish import verify
+    from tangobench.pipeline.core.verify import verify
 
     return verify(Path(folder)).data

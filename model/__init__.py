@@ -1,6 +1,7 @@
-"""Six language models of the TANGO paper: exact, compact, fast on a CPU, ready for CUDA.
+"""Six language models of the TANGO paper: exact, compact, fast on a CPU.
 
 - `build(config)` is the one way to make a model; torch is imported when it is called.
+- CUDA paths are there and tested on a CPU; none of them has run on a GPU yet (docs/gpu.md).
 - The state dict's names are stable and documented in docs/models.md.
 
 Usage: `model = build(config.published("tango", "dm_math", depth=4)); model(tokens)`.

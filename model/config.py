@@ -13,28 +13,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal, get_args
 
+from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
 
 Arch = Literal["tango", "wango", "recurrent_transformer", "untied_transformer", "gau", "flash"]
-Dataset = Literal["fineweb", "lean", "dm_math"]
+Weighting = Literal["softmax", "cosine-null"]
 
 ARCHS: Final[tuple[Arch, ...]] = get_args(Arch)
-# Weight-shared architectures hold one block and apply it `depth` times (paper, §2.3).
+# Architectures that apply one block `depth` times unless a config says otherwise (paper, §2.3).
 SHARED: Final = {"tango", "wango", "recurrent_transformer"}
-# dataset -> (context, vocabulary): 50,257 GPT-2 tokens, 73 characters of DeepMind Mathematics.
-DATASETS: Final[dict[str, tuple[int, int]]] = {
-    "fineweb": (8192, 50_257),
-    "lean": (2048, 50_257),
-    "dm_math": (256, 73),
-}
 TARGET_PARAMS: Final = 44_268_416  # a 70M model without its 50,257 × 512 embedding
 _COUNTS: Final = (
     *("width", "d_model", "heads", "depth", "context", "vocabulary"),
     *("window", "chunk", "qk_width"),
 )
+# Fields that configs got later: left out of their JSON at these defaults.
+LATER: Final[dict[str, Any]] = {"shared": None, "weighting": "softmax", "init_scale": None}
 WIDTH_STEP: Final = 16  # multiples of 8, 32 and 64 miss published widths; 16 gives them all
 
 
@@ -54,14 +51,22 @@ class ModelConfig:
     qk_width: int = 128  # GAU and FLASH
     rope_base: float = 10_000.0
     global_term: Literal["mean", "sum"] = "mean"  # FLASH: over earlier chunks
-    null_gate: bool = True  # TANGO, WANGO: False removes the no-update option (an ablation)
-    temperature: bool = True  # TANGO, WANGO: False freezes τ at its initial 10 (an ablation)
+    null_gate: bool = True  # False removes the no-update option (an ablation)
+    temperature: bool = True  # False freezes τ at its initial 10 (an ablation)
     target_params: int | None = None  # what `matched` aimed at
+    # Whether one block is applied `depth` times; None becomes the architecture's own choice.
+    shared: bool | None = LATER["shared"]
+    # Transformers: "cosine-null" weighs sources as TANGO does (unit q and k, temperature, null).
+    weighting: Weighting = LATER["weighting"]
+    # R in the 1/√(2R) of the initial residual outputs; None is the depth (docs/models.md).
+    init_scale: int | None = LATER["init_scale"]
 
     def __post_init__(self) -> None:
         if self.arch not in _BLOCK_PARAMS:
             _bad("arch", self.arch, f"one of {', '.join(_BLOCK_PARAMS)}")
-        for name in _COUNTS:
+        if self.shared is None:
+            object.__setattr__(self, "shared", self.arch in SHARED)
+        for name in (*_COUNTS, *(("init_scale",) if self.init_scale is not None else ())):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 _bad(name, value, "a count of at least 1")
@@ -69,6 +74,12 @@ class ModelConfig:
             _bad("rope_base", self.rope_base, "a number above 1")
         if self.global_term not in ("mean", "sum"):
             _bad("global_term", self.global_term, "mean or sum")
+        if not isinstance(self.shared, bool):
+            _bad("shared", self.shared, "true or false")
+        if self.weighting not in get_args(Weighting):
+            _bad("weighting", self.weighting, f"one of {', '.join(get_args(Weighting))}")
+        if self.weighting != "softmax" and (self.cross_gated or self.gated_attention_unit):
+            _bad("weighting", self.weighting, f"softmax: {self.arch} has a weighting of its own")
         self._check_divisions()
 
     def _check_divisions(self) -> None:
@@ -80,11 +91,6 @@ class ModelConfig:
             _bad("d_model", self.d_model, f"a multiple of 2·heads = {2 * self.heads}")
         if self.cross_gated and self.width % self.heads:
             _bad("width", self.width, f"a multiple of heads = {self.heads}")
-
-    @property
-    def shared(self) -> bool:
-        """Whether one block is applied `depth` times."""
-        return self.arch in SHARED
 
     @property
     def cross_gated(self) -> bool:
@@ -126,6 +132,12 @@ class ModelConfig:
         """Nonembedding parameters and the tied embedding/output matrix."""
         return self.nonembedding_params + self.vocabulary * self.d_model
 
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, without later fields at their defaults."""
+        values = asdict(self)
+        values["shared"] = None if self.shared == (self.arch in SHARED) else self.shared
+        return {k: v for k, v in values.items() if k not in LATER or v != LATER[k]}
+
     @property
     def deviation(self) -> float | None:
         """Relative distance from the target that `matched` aimed at; None without a target."""
@@ -144,13 +156,18 @@ def _bad(name: str, value: object, expected: str) -> None:
     )
 
 
+def _head_params(c: ModelConfig) -> int:
+    """Temperatures and null biases."""
+    return c.heads * (c.temperature + c.null_gate)
+
+
 def _cross_gated_params(c: ModelConfig) -> int:
-    gates = c.heads * (c.temperature + c.null_gate)
-    return c.d_model + 2 * c.d_model**2 + 3 * c.d_model * c.width + gates
+    return c.d_model + 2 * c.d_model**2 + 3 * c.d_model * c.width + _head_params(c)
 
 
 def _transformer_params(c: ModelConfig) -> int:
-    return 2 * c.d_model + 4 * c.d_model**2 + 3 * c.d_model * c.width
+    heads = _head_params(c) if c.weighting == "cosine-null" else 0
+    return 2 * c.d_model + 4 * c.d_model**2 + 3 * c.d_model * c.width + heads
 
 
 def _gau_params(c: ModelConfig) -> int:
@@ -174,6 +191,11 @@ def register(arch: str, params: Callable[[ModelConfig], int], *, shared: bool) -
     _BLOCK_PARAMS[arch] = params
     if shared:
         SHARED.add(arch)
+
+
+def is_known(arch: str) -> bool:
+    """Whether an architecture is one of the six, or registered in this process."""
+    return arch in _BLOCK_PARAMS
 
 
 def matched(arch: Arch, target_params: int, d_model: int = 512, **fields: Any) -> ModelConfig:
@@ -200,11 +222,10 @@ def matched(arch: Arch, target_params: int, d_model: int = 512, **fields: Any) -
     return min(candidates, key=lambda c: (abs(c.nonembedding_params - target_params), c.width))
 
 
-def published(arch: Arch, dataset: Dataset, depth: int = 4) -> ModelConfig:
+def published(arch: Arch, dataset: str, depth: int = 4) -> ModelConfig:
     """The paper's model for a dataset; depths other than 4 and 8 follow the same width rule."""
-    if dataset not in DATASETS:
-        _bad("dataset", dataset, f"one of {', '.join(DATASETS)}")
-    context, vocabulary = DATASETS[dataset]
-    return matched(
-        arch, TARGET_PARAMS, d_model=512, depth=depth, context=context, vocabulary=vocabulary
-    )
+    if dataset not in CATALOGUE:
+        _bad("dataset", dataset, f"one of {', '.join(CATALOGUE)}")
+    data = CATALOGUE[dataset]
+    sizes = {"context": data.context, "vocabulary": data.vocabulary}
+    return matched(arch, TARGET_PARAMS, d_model=512, depth=depth, **sizes)

@@ -19,7 +19,7 @@ from torch import Tensor
 from tangobench.model import layers
 from tangobench.model.decode import PrefixCache
 from tangobench.model.gau import GauBlock
-from tangobench.model.gau_kernel import squared_relu_mix
+from tangobench.model.kernels.squared_relu import squared_relu_mix
 
 
 class ChunkCache(PrefixCache):

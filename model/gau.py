@@ -19,7 +19,7 @@ from tangobench.errors import InputError
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
 from tangobench.model.decode import PrefixCache
-from tangobench.model.gau_kernel import squared_relu_mix
+from tangobench.model.kernels.squared_relu import squared_relu_mix
 
 
 class GauBlock(nn.Module):

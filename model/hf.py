@@ -12,7 +12,6 @@ Usage: `AutoModelForCausalLM.from_pretrained(folder)` after `import tangobench.m
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ class TangobenchConfig(PreTrainedConfig):  # type: ignore[misc]
     def of(cls, config: ModelConfig) -> TangobenchConfig:
         """The same model in the names that other programs look for."""
         return cls(
-            model=dataclasses.asdict(config),
+            model=config.as_json(),
             vocab_size=config.vocabulary,
             hidden_size=config.d_model,
             num_hidden_layers=config.depth,

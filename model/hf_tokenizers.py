@@ -16,8 +16,13 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast
 
 from tangobench.errors import InputError
-from tangobench.pipeline.dm_vocab import SPECIAL, SYMBOLS
-from tangobench.pipeline.vocabulary import ENCODER, MERGES, VOCABULARY_SIZE, read_vocabulary_file
+from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
+from tangobench.pipeline.tokenizer.vocabulary import (
+    ENCODER,
+    MERGES,
+    VOCABULARY_SIZE,
+    read_vocabulary_file,
+)
 
 _EOT = "<|endoftext|>"
 

@@ -26,7 +26,7 @@ from tangobench.model.decode import DecodeState
 from tangobench.model.flash import FlashBlock
 from tangobench.model.gau import GauBlock
 from tangobench.model.init import initialise
-from tangobench.model.loss import summed_nll
+from tangobench.model.kernels.nll import summed_nll
 from tangobench.model.tango import TangoBlock
 from tangobench.model.transformer import TransformerBlock
 from tangobench.model.wango import WangoBlock

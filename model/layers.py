@@ -23,11 +23,12 @@ LAYER_EPS: Final = 1e-5
 UNIT_EPS: Final = 1e-6
 PHI_EPS: Final = 1e-4
 LOG_TAU_MAX: Final = math.log(20.0)
+INITIAL_THETA: Final = math.log(10.0)
 
 
 def wide(x: Tensor) -> Tensor:
     """`x` in at least float32."""
-    return x.to(torch.promote_types(x.dtype, torch.float32))
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def rms_norm(x: Tensor, weight: Tensor) -> Tensor:
@@ -103,6 +104,20 @@ def merge_heads(x_BHTK: Tensor) -> Tensor:
 def log_tau(theta: Tensor) -> Tensor:
     """log τ = min(θ, log 20), eq. 4; the gradient past the clamp is 0."""
     return wide(theta).clamp(max=LOG_TAU_MAX)
+
+
+def log_tau_H11(theta: Tensor | None, like_BHTK: Tensor) -> Tensor:
+    """log τ per head; the constant log 10 in the ablation without a learned temperature."""
+    if theta is None:
+        return like_BHTK.new_full((like_BHTK.shape[1], 1, 1), INITIAL_THETA)
+    return log_tau(theta)[:, None, None]
+
+
+def null_mass_H11(null_bias: Tensor | None, like_BHTK: Tensor, position: int) -> Tensor:
+    """n · exp(b) of one position; zero in the ablation without a null gate."""
+    if null_bias is None:
+        return like_BHTK.new_zeros(like_BHTK.shape[1], 1, 1)
+    return ((position + 1) * null_bias.to(like_BHTK.dtype).exp())[:, None, None]
 
 
 def phi(u: Tensor) -> Tensor:

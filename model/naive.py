@@ -2,7 +2,7 @@
 
 - Pure functions of (config, state dict, tokens); no module, no tiling, no in-place operation.
 - A later token never changes an earlier output, bit for bit: masked weights are exact zeros.
-- `term` labels matrix products for the traced operation count (eval/macs.py).
+- `term` labels matrix products for the traced operation count (eval/costs/macs.py).
 
 Shapes: B batch, T positions, C model channels, H heads, K channels of a head, F gated width,
 G = F/H, S query/key width of GAU, E expansion width.
@@ -23,7 +23,6 @@ from torch import Tensor
 
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
-from tangobench.model.init import INITIAL_THETA
 
 Params = Mapping[str, Tensor]
 # (config, block parameters, query, key, gate or value) -> aggregate, all in head layout
@@ -79,7 +78,7 @@ def tau_H11(config: ModelConfig, p: Params, like: Tensor) -> Tensor:
     """Temperatures, eq. 4."""
     theta = p.get("theta")
     if theta is None:
-        theta = torch.full((config.heads,), INITIAL_THETA, dtype=like.dtype, device=like.device)
+        theta = like.new_full((config.heads,), layers.INITIAL_THETA)
     return layers.log_tau(theta).exp()[:, None, None]
 
 
@@ -124,7 +123,9 @@ def _transformer_block(config: ModelConfig, p: Params, h_BTC: Tensor, mixer: Mix
 
 
 def attention(config: ModelConfig, p: Params, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal softmax attention, scale 1/√d_h."""
+    """Causal softmax attention, scale 1/√d_h; or TANGO's weights, of unit queries and keys."""
+    if config.weighting == "cosine-null":
+        return tango(config, p, layers.unit(q), layers.unit(k), v)
     with term("pairs"):
         scores = q @ k.mT / math.sqrt(config.d_head)
         scores = scores.masked_fill(~_visible(q.shape[-2], q), -math.inf)

@@ -11,20 +11,19 @@ Usage: `h_BTC = TangoBlock(config)(h_BTC)`.
 
 from __future__ import annotations
 
-from typing import Final
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
-from tangobench.model.crossgate import HeadKernel, average, fused_update
 from tangobench.model.decode import PrefixCache
-from tangobench.model.init import INITIAL_THETA
-from tangobench.model.tango_kernel import TangoKernel
-
-FUSE_ABOVE: Final = 1 << 24  # gate entries (B·T·F) from which a block recomputes its activations
+from tangobench.model.kernels import select
+from tangobench.model.kernels.batched import AllHeads, strip_of
+from tangobench.model.kernels.crossgate import average, fused_update
+from tangobench.model.kernels.head import HeadKernel
+from tangobench.model.kernels.tango_strips import TangoKernel
 
 
 class TangoBlock(nn.Module):
@@ -45,22 +44,53 @@ class TangoBlock(nn.Module):
 
     @property
     def kernel(self) -> HeadKernel:
-        """The exact full-prefix average."""
+        """The exact full-prefix average, strip by strip."""
         return TangoKernel()
+
+    def wide_kernel(self, length: int) -> HeadKernel:
+        """The same for many heads at once."""
+        return TangoKernel(strip=strip_of(length))
+
+    def triton_kernel(self) -> HeadKernel:
+        """The same in Triton."""
+        from tangobench.model.kernels.triton.tango import TangoTriton
+
+        return TangoTriton()
 
     def forward(self, h_BTC: Tensor, cache: PrefixCache | None = None) -> Tensor:
         """h + W_o(ḡ ⊙ W_v x), eq. 3; fills `cache` when decoding begins."""
         x_BTC = layers.rms_norm(h_BTC, self.norm)
         q, k = self.query_key(x_BTC, 0)
         features = self.features(q, k)
-        if cache is None and x_BTC.shape[:2].numel() * self.config.width > FUSE_ABOVE:
-            weights = (self.wg, self.wv, self.wo)
-            return h_BTC + fused_update(self.kernel, features, x_BTC, weights, self.null_bias)
+        values = x_BTC.shape[:2].numel() * self.config.width
+        if cache is None and select.recomputes(x_BTC, values, self.config.depth):
+            return h_BTC + self._recomputed_update(x_BTC, features)
         gate_BTF = F.silu(F.linear(x_BTC, self.wg))
-        mean_BTF = average(self.kernel, features, gate_BTF, self.null_bias)
         if cache is not None:
             self.fill(cache, k, layers.split_heads(gate_BTF, self.config.heads))
-        return h_BTC + F.linear(mean_BTF * F.linear(x_BTC, self.wv), self.wo)
+        return h_BTC + self._update(x_BTC, gate_BTF, features)
+
+    def _update(self, x_BTC: Tensor, gate_BTF: Tensor, features: tuple[Tensor, ...]) -> Tensor:
+        kernel: HeadKernel | AllHeads = self.kernel
+        if (chosen := select.chosen(x_BTC)) != "strips":
+            triton = chosen == "triton" and x_BTC.dtype == torch.float32
+            kernel = AllHeads(self.triton_kernel() if triton else self.wide_kernel(x_BTC.shape[1]))
+        mean_BTF = average(kernel, features, gate_BTF, self.null_bias)
+        return F.linear(mean_BTF * F.linear(x_BTC, self.wv), self.wo)
+
+    def _recomputed_update(self, x_BTC: Tensor, features: tuple[Tensor, ...]) -> Tensor:
+        """`_update` that keeps only its inputs: head by head, or as a whole where heads are not."""
+        if select.chosen(x_BTC) == "strips":
+            weights = (self.wg, self.wv, self.wo)
+            return fused_update(self.kernel, features, x_BTC, weights, self.null_bias)
+
+        def update(x_BTC: Tensor, *features: Tensor) -> Tensor:
+            return self._update(x_BTC, F.silu(F.linear(x_BTC, self.wg)), features)
+
+        y_BTC: Tensor = checkpoint(
+            update, x_BTC, *features, use_reentrant=False, preserve_rng_state=False
+        )
+        return y_BTC
 
     def query_key(self, x_BTC: Tensor, start: int) -> tuple[Tensor, Tensor]:
         """Unit-length rotated queries and keys, (B, H, T, K), in at least float32."""
@@ -68,15 +98,9 @@ class TangoBlock(nn.Module):
         q, k = (layers.split_heads(F.linear(x_BTC, w), heads) for w in (self.wq, self.wk))
         return layers.unit(layers.rope(q, start, base)), layers.unit(layers.rope(k, start, base))
 
-    def log_tau_H11(self, like: Tensor) -> Tensor:
-        """log τ per head; constant in the ablation without a learned temperature."""
-        if self.theta is None:
-            return like.new_full((self.config.heads, 1, 1), INITIAL_THETA)
-        return layers.log_tau(self.theta)[:, None, None]
-
     def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
         """What the kernel sees of queries and keys."""
-        return q * self.log_tau_H11(q).exp(), k
+        return q * layers.log_tau_H11(self.theta, q).exp(), k
 
     def empty_cache(self) -> PrefixCache:
         """Keys and gates of the whole prefix."""
@@ -101,12 +125,14 @@ class TangoBlock(nn.Module):
     ) -> Tensor:
         """ḡ of the newest token, (B, H, 1, G)."""
         keys, gates = cache.extend(k, gate)
-        mass_BH1T = (self.features(q, k)[0] @ keys.mT).exp()
-        total = mass_BH1T.sum(-1, keepdim=True) + self.null_mass_H11(q, position)
-        return layers.wide(mass_BH1T.to(gates.dtype) @ gates) / total
+        null_mass = layers.null_mass_H11(self.null_bias, q, position)
+        return newest_average(self.features(q, k)[0], keys, gates, null_mass)
 
-    def null_mass_H11(self, like: Tensor, position: int) -> Tensor:
-        """n · exp(b) of one position."""
-        if self.null_bias is None:
-            return like.new_zeros(self.config.heads, 1, 1)
-        return ((position + 1) * self.null_bias.to(like.dtype).exp())[:, None, None]
+
+def newest_average(
+    scaled_q_BH1K: Tensor, keys_BHTK: Tensor, values_BHTG: Tensor, null_mass_H11: Tensor
+) -> Tensor:
+    """Eq. 5 and 6 for the last position alone, (B, H, 1, G)."""
+    mass_BH1T = (scaled_q_BH1K @ keys_BHTK.mT).exp()
+    total = mass_BH1T.sum(-1, keepdim=True) + null_mass_H11
+    return layers.wide(mass_BH1T.to(values_BHTG.dtype) @ values_BHTG) / total

@@ -3,6 +3,8 @@
 - Parameters: norm_attn, wq, wk, wv, wo, norm_ffn, w_gate, w_up, w_down; matrices are (out, in).
 - The same block serves both baselines: one block applied `depth` times (recurrent) or `depth`
   independent ones (untied). Scale 1/√d_h, no query or key norm.
+- `weighting = "cosine-null"` weighs values as TANGO weighs gates: unit queries and keys, a learned
+  temperature and a null source, with parameters theta and null_bias. Not in the paper.
 - Attention is `scaled_dot_product_attention`; a large SwiGLU recomputes its hidden layer in the
   backward pass instead of keeping it (T × F three times per application).
 
@@ -22,8 +24,12 @@ from torch import Tensor, nn
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
 from tangobench.model.decode import PrefixCache
+from tangobench.model.kernels import select
+from tangobench.model.kernels.batched import AllHeads, strip_of
+from tangobench.model.kernels.crossgate import average
+from tangobench.model.kernels.tango_strips import TangoKernel
+from tangobench.model.tango import newest_average
 
-RECOMPUTE_ABOVE: Final = 1 << 24  # hidden entries (B·T·F) from which SwiGLU recomputes them
 ROWS_AT_ONCE: Final = 1024
 
 
@@ -43,14 +49,25 @@ class TransformerBlock(nn.Module):
         self.w_gate = nn.Parameter(torch.empty(f, c))
         self.w_up = nn.Parameter(torch.empty(f, c))
         self.w_down = nn.Parameter(torch.empty(c, f))
+        self.cosine = config.weighting == "cosine-null"
+        temperature, null_gate = (self.cosine and x for x in (config.temperature, config.null_gate))
+        self.theta = nn.Parameter(torch.empty(config.heads)) if temperature else None
+        self.null_bias = nn.Parameter(torch.empty(config.heads)) if null_gate else None
 
     def forward(self, h_BTC: Tensor, cache: PrefixCache | None = None) -> Tensor:
         """Both sublayers; fills `cache` when decoding begins."""
         q, k, v = self._query_key_value(h_BTC, 0)
         if cache is not None:
             cache.extend(k, v)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
-        return self._finish(h_BTC, mixed)
+        if self.cosine:
+            features = (q * layers.log_tau_H11(self.theta, q).exp(), k)
+            kernel: TangoKernel | AllHeads = TangoKernel()
+            if select.chosen(h_BTC) != "strips":
+                kernel = AllHeads(TangoKernel(strip=strip_of(h_BTC.shape[1])))
+            mixed_BTC = average(kernel, features, layers.merge_heads(v), self.null_bias)
+        else:
+            mixed_BTC = layers.merge_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        return self._finish(h_BTC, mixed_BTC)
 
     def empty_cache(self) -> PrefixCache:
         """Keys and values of the whole prefix."""
@@ -60,7 +77,14 @@ class TransformerBlock(nn.Module):
         """One more token."""
         q, k, v = self._query_key_value(h_B1C, position)
         keys, values = cache.extend(k, v)
-        return self._finish(h_B1C, F.scaled_dot_product_attention(q, keys, values))
+        if self.cosine:
+            with layers.full_precision(q):
+                scaled_q = q * layers.log_tau_H11(self.theta, q).exp()
+                null_mass = layers.null_mass_H11(self.null_bias, q, position)
+                mixed = newest_average(scaled_q, keys, values, null_mass).to(v.dtype)
+        else:
+            mixed = F.scaled_dot_product_attention(q, keys, values)
+        return self._finish(h_B1C, layers.merge_heads(mixed))
 
     def _query_key_value(self, h_BTC: Tensor, start: int) -> tuple[Tensor, Tensor, Tensor]:
         x_BTC = layers.rms_norm(h_BTC, self.norm_attn)
@@ -68,13 +92,16 @@ class TransformerBlock(nn.Module):
             layers.split_heads(F.linear(x_BTC, w), self.config.heads)
             for w in (self.wq, self.wk, self.wv)
         )
-        q, k = (layers.rope(u, start, self.config.rope_base).to(v.dtype) for u in (q, k))
-        return q, k, v
+        q, k = (layers.rope(u, start, self.config.rope_base) for u in (q, k))
+        if self.cosine:
+            return layers.unit(q), layers.unit(k), v
+        return q.to(v.dtype), k.to(v.dtype), v
 
-    def _finish(self, h_BTC: Tensor, mixed_BHTK: Tensor) -> Tensor:
-        h_BTC = h_BTC + F.linear(layers.merge_heads(mixed_BHTK), self.wo)
+    def _finish(self, h_BTC: Tensor, mixed_BTC: Tensor) -> Tensor:
+        h_BTC = h_BTC + F.linear(mixed_BTC, self.wo)
         x_BTC = layers.rms_norm(h_BTC, self.norm_ffn)
-        if x_BTC.shape[:2].numel() * self.config.width > RECOMPUTE_ABOVE:
+        values = x_BTC.shape[:2].numel() * self.config.width
+        if select.recomputes(x_BTC, values, self.config.depth):
             weights = (self.w_gate, self.w_up, self.w_down)
             y_RC: Tensor = _SwiGlu.apply(x_BTC.flatten(0, 1), *weights)  # type: ignore[no-untyped-call]
             return h_BTC + y_RC.view_as(h_BTC)

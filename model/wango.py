@@ -15,10 +15,13 @@ import torch
 from torch import Tensor
 
 from tangobench.model import layers
-from tangobench.model.crossgate import HeadKernel
 from tangobench.model.decode import PrefixCache
+from tangobench.model.kernels.batched import strip_of
+from tangobench.model.kernels.head import HeadKernel
+from tangobench.model.kernels.wango_batched import BLOCK, WangoBatched
+from tangobench.model.kernels.wango_scan import WangoKernel
+from tangobench.model.kernels.wango_strips import SHORT, ShortWangoKernel
 from tangobench.model.tango import TangoBlock
-from tangobench.model.wango_kernel import WangoKernel
 
 
 class WindowCache(PrefixCache):
@@ -39,9 +42,22 @@ class WangoBlock(TangoBlock):
         """The blockwise scan; strips where the sequence is short."""
         return WangoKernel(self.config.window)
 
+    def wide_kernel(self, length: int) -> HeadKernel:
+        """The same for many heads at once."""
+        if length <= SHORT:
+            return ShortWangoKernel(strip=strip_of(length), window=self.config.window)
+        return WangoBatched(self.config.window)
+
+    def triton_kernel(self) -> HeadKernel:
+        """The same in Triton, for the paper's window."""
+        from tangobench.model.kernels.triton.wango import WangoTriton
+
+        window = self.config.window
+        return WangoTriton(window) if window == BLOCK else WangoBatched(window)
+
     def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
         """(τ·q, k) for recent pairs and (φ(√τ q), φ(√τ k)) for older ones."""
-        log_tau = self.log_tau_H11(q)
+        log_tau = layers.log_tau_H11(self.theta, q)
         root = (log_tau / 2).exp()
         return q * log_tau.exp(), k, layers.phi(root * q), layers.phi(root * k)
 
@@ -84,7 +100,9 @@ class WangoBlock(TangoBlock):
         mass_BH1W = (scaled_q @ cache.ring_k[:, :, :seen].mT).exp()
         total = mass_BH1W.sum(-1, keepdim=True) + phi_q @ cache.z[..., None]
         recent = layers.wide(mass_BH1W.to(gate.dtype) @ cache.ring_gate[:, :, :seen])
-        return (recent + phi_q @ cache.s) / (total + self.null_mass_H11(q, position))
+        return (recent + phi_q @ cache.s) / (
+            total + layers.null_mass_H11(self.null_bias, q, position)
+        )
 
 
 def _ring(x_BHTX: Tensor, slots: Tensor, window: int) -> Tensor:

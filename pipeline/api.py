@@ -8,42 +8,48 @@ Usage: `built = build("lean", "sample", out="out"); built.lock.root`.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import datetime
 import importlib
 import os
 import platform
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tangobench import __version__
+from tangobench.catalogue import CATALOGUE, TEST_SETS
 from tangobench.errors import TangobenchError, UsageError
-from tangobench.pipeline import publish
-from tangobench.pipeline.build import Job, Result
-from tangobench.pipeline.files import exclusive
-from tangobench.pipeline.hashing import sha256_bytes
-from tangobench.pipeline.manifest import Lock, read_lock
-from tangobench.pipeline.pool import Runner, make_runner
-from tangobench.pipeline.progress import Reporter
-from tangobench.pipeline.spec import as_dict, load_spec, read_spec
-from tangobench.pipeline.store import open_store
+from tangobench.pipeline.core import publish
+from tangobench.pipeline.core.build import Job, Result
+from tangobench.pipeline.core.cards import stated
+from tangobench.pipeline.core.files import exclusive
+from tangobench.pipeline.core.hashing import sha256_bytes
+from tangobench.pipeline.core.lock import Lock, read_lock
+from tangobench.pipeline.core.patience import PATIENCE, Access
+from tangobench.pipeline.core.pool import Runner, SerialRunner, make_runner
+from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.remote import Bucket, Place, place_of
+from tangobench.pipeline.core.spec import as_dict, load_spec, read_spec
+from tangobench.pipeline.core.store import open_store, require_shared
+from tangobench.pipeline.core.verify import verify
 
-DATASETS: Final = {
-    "fineweb": "tangobench.pipeline.fineweb",
-    "lean": "tangobench.pipeline.lean",
-    "dm_math": "tangobench.pipeline.dm_math",
-}
-"""Dataset names and the modules that build them; a module has `Spec`, `build`, `plan`, …"""
+DATASETS: Final = {dataset.name: dataset.package for dataset in CATALOGUE.values()}
+"""Dataset names and the packages (or single modules) that build them; `door` opens one."""
+OWN: Final = {"documents": f"{CATALOGUE['fineweb'].package}.own"}
+"""Kinds of datasets that are always your own."""
+_ROOMS: Final = {"Spec": "spec", "build": "build", "plan": "plan", "record": "why", "why": "why"}
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
     """A finished dataset."""
 
-    folder: Path
+    folder: Place
     lock: Lock
     reused: bool
     """True if the folder already held it, whole and verified."""
@@ -59,36 +65,101 @@ class Request:
     source: str | None = None
     store: str | None = None
     manifest: str | None = None
+    kind: str | None = None
+    """What builds it, if its name is not that of a dataset of the catalogue."""
     overrides: Mapping[str, Any] | None = None
     wait_seconds: float = 0.0
+    title: str = ""
+    licence: str = ""
+    source_url: str = ""
+    """What the card says of the rows, instead of what the input states; outside the root."""
+    stream: bool = False
+    """Read remote input in ranges instead of downloading it once."""
+    patience: float = PATIENCE
+    """Seconds without a byte after which a source counts as unreachable."""
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> Place:
         """The dataset folder."""
-        return Path(self.out).absolute() / f"{self.name}-{self.profile}"
+        out = place_of(self.out)
+        parent = out.absolute() if isinstance(out, Path) else out
+        return parent / f"{self.name}-{self.profile}"
 
     def spec(self) -> Any:
         """The effective spec."""
-        cls = module_of(self.name).Spec
+        cls = door(self.kind or self.name, "Spec")
         if self.manifest is not None:
             return read_spec(cls, Path(self.manifest), self.profile, self.overrides)
         return load_spec(cls, self.name, self.profile, self.overrides)
 
 
-def module_of(name: str) -> Any:
-    """The module that builds a dataset."""
-    if name not in DATASETS:
+def spec_overrides(
+    overrides: Mapping[str, Any] | None, *, config: str | None = None, **short: Any
+) -> dict[str, Any]:
+    """Overrides of a spec's keys, with the options that are short for some of them."""
+    found = {**(overrides or {}), **{k: v for k, v in short.items() if v is not None}}
+    if config is not None:
+        found |= {"source": "hub", "hub": {**found.get("hub", {}), "train": config}}
+    return found
+
+
+def door(name: str, what: str) -> Any:
+    """A dataset's `Spec`, `build`, `plan`, `record` or `why`, loading no more than it needs."""
+    tests = {test.name: test.package for test in TEST_SETS.values()}
+    known = {**DATASETS, **tests, **OWN}
+    if name not in known:
+        choice = ", ".join([*DATASETS, *tests])
         raise UsageError(
-            f"no dataset {name!r}", kind="no-such-dataset", fix=f"choose {', '.join(DATASETS)}"
+            f"no dataset {name!r}",
+            kind="no-such-dataset",
+            fix=f"choose {choice} or a manifest of your own: tangobench init --help",
         )
-    return importlib.import_module(DATASETS[name])
+    return getattr(_room(known[name], _ROOMS[what]), what)
+
+
+def _room(package: str, room: str) -> Any:
+    """A module of a dataset's package, or the dataset's single module."""
+    module = importlib.import_module(package)
+    has_rooms = hasattr(module, "__path__")
+    return importlib.import_module(f"{package}.{room}") if has_rooms else module
+
+
+def kind_of(lock: Lock) -> str:
+    """What built a dataset, for its `record` and `why`."""
+    if lock.name in DATASETS:
+        return lock.name
+    kinds = {data.configs: name for name, data in CATALOGUE.items() if len(data.configs) > 1}
+    if tuple(lock.configs) in kinds:
+        return kinds[tuple(lock.configs)]
+    return "dm_math" if "combinations" in lock.notes else "documents"
+
+
+def resolved(request: Request, reporter: Reporter | None = None) -> Any:
+    """The effective spec with names, such as `HEAD`, replaced by what they mean in the source."""
+    spec = request.spec()
+    build_door = door(request.kind or request.name, "build")
+    room = _room(build_door.__module__.removesuffix(".build"), "plan")
+    resolve = getattr(room, "resolve", None)  # a door that only some datasets have
+    known = spec if resolve is None else resolve(spec, request.source)
+    before = as_dict(spec)
+    for key, value in as_dict(known).items():
+        if value != before.get(key) and reporter is not None:
+            reporter.say(f"{key} {before.get(key)} is {value}")
+    return known
+
+
+def preload_of(name: str) -> tuple[str, ...]:
+    """The modules that workers for a dataset should start with."""
+    name = "fineweb" if name in OWN else name
+    known = CATALOGUE | TEST_SETS
+    return known[name].preload if name in known else ()
 
 
 def build(name: str, profile: str = "sample", *, workers: int = 1, **options: Any) -> Built:
     """Build a dataset in worker processes on this machine."""
     if workers < 1:
         raise UsageError(f"--workers is {workers}", kind="workers", fix="use 1 or more")
-    runner = make_runner(workers, name)
+    runner = make_runner(workers, preload=preload_of(name))
     reporter = options.pop("reporter", None)
     try:
         return run(Request(name=name, profile=profile, **options), runner, reporter)
@@ -98,17 +169,18 @@ def build(name: str, profile: str = "sample", *, workers: int = 1, **options: An
 
 def plan(request: Request, workers: int = 1) -> dict[str, Any]:
     """Bytes, time and disk that a build would take."""
-    planned: dict[str, Any] = module_of(request.name).plan(request.spec(), request.source, workers)
+    planned: dict[str, Any] = door(request.kind or request.name, "plan")(
+        resolved(request), request.source, workers
+    )
     return planned
 
 
 def run(request: Request, runner: Runner, reporter: Reporter | None = None) -> Built:
     """Build a dataset with any runner."""
     reporter = reporter or Reporter(quiet=True)
-    spec = request.spec()
+    spec = resolved(request, reporter)
     folder = request.folder
-    lock_file = folder.parent / ".locks" / folder.name
-    with exclusive(lock_file, wait_seconds=request.wait_seconds, say=reporter.say):
+    with _reserved(folder, request.wait_seconds, reporter):
         publish.refuse_other_spec(folder, as_dict(spec))
         if request.source is None and (lock := _finished(folder)) is not None:
             reporter.say(f"{folder} is already built; every file was checked again")
@@ -116,17 +188,33 @@ def run(request: Request, runner: Runner, reporter: Reporter | None = None) -> B
         # The name of the machine keeps two machines with one store out of each other's scratch.
         scratch = sha256_bytes(os.fsencode(f"{platform.node()}:{folder}"))[:12]
         store = open_store(request.store or str(folder.parent / ".units"), scratch=scratch)
+        if not isinstance(runner, SerialRunner):
+            require_shared(store)
         store.clear_scratch()
         try:
-            lock = _build(request, spec, Job(store, runner, reporter))
+            access = Access(stream=request.stream, patience=request.patience)
+            lock = _build(request, spec, Job(store, runner, reporter, access))
         finally:
             store.clear_scratch()
     return Built(folder, lock, False)
 
 
+@contextlib.contextmanager
+def _reserved(folder: Place, wait_seconds: float, reporter: Reporter) -> Iterator[None]:
+    """Nobody else on this file system builds the folder; object stores decide at the last PUT."""
+    if isinstance(folder, Bucket):
+        yield
+        return
+    lock_file = folder.parent / ".locks" / folder.name
+    with exclusive(lock_file, wait_seconds=wait_seconds, say=reporter.say):
+        yield
+
+
 def _build(request: Request, spec: Any, job: Job) -> Lock:
     began = time.time()
-    result: Result = module_of(request.name).build(spec, request.source, job)
+    result: Result = door(request.kind or request.name, "build")(spec, request.source, job)
+    card = stated(result.card, request.title, request.licence, request.source_url)
+    result = dataclasses.replace(result, card=card)
     return publish.publish(
         request.folder,
         request.name,
@@ -138,10 +226,10 @@ def _build(request: Request, spec: Any, job: Job) -> Lock:
     )
 
 
-def _finished(folder: Path) -> Lock | None:
+def _finished(folder: Place) -> Lock | None:
     try:
         read_lock(folder)
-        return publish.verify(folder)
+        return verify(folder)
     except TangobenchError:
         return None
 

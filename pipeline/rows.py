@@ -4,16 +4,17 @@
 - A row with `target_start` is scored from there on; `masked_target` (GPT-2's EOT on FineWeb-Edu)
   is never scored. Nothing else is masked.
 
-Usage: `target_mask(lock.configs["proof"], tokens, row["target_start"])`.
+Usage: `row_view(lock, "proof", row).scored`, `target_mask(lock.configs["proof"], tokens, start)`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tangobench.pipeline.manifest import Lock
+from tangobench.pipeline.core.lock import Lock
 
 NDArray = np.ndarray[Any, Any]
 
@@ -27,16 +28,42 @@ def target_mask(config: dict[str, Any], tokens: NDArray, target_start: int | Non
     return mask
 
 
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """A row with its meaning, for whoever shows it."""
+
+    tokens: NDArray
+    scored: NDArray
+    masked: NDArray
+    """Tokens that are never a target."""
+    padding: int
+    columns: dict[str, Any]
+    """The row's other columns."""
+
+
+def row_view(lock: Lock, config: str, row: dict[str, Any]) -> RowView:
+    """Which tokens of a row are scored, which are masked, and its other columns."""
+    convention, tokens = lock.configs[config], row["tokens"]
+    masked = convention["masked_target"]
+    return RowView(
+        tokens,
+        target_mask(convention, tokens, row.get("target_start")),
+        np.zeros(len(tokens), np.bool_) if masked is None else tokens == masked,
+        convention["context"] - len(tokens),
+        {name: value for name, value in row.items() if name != "tokens"},
+    )
+
+
 def pieces(lock: Lock, tokens: NDArray) -> list[str]:
     """Each token as text; bytes that are no whole character are shown as \\xNN."""
     if lock.data["tokenizer"] and lock.data["tokenizer"]["name"] == "gpt2":
-        from tangobench.pipeline.tokens import gpt2
+        from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
         vocabulary = gpt2()
         return [
             vocabulary.decode_bytes([token]).decode("utf-8", "backslashreplace")
             for token in tokens.tolist()
         ]
-    from tangobench.pipeline.dm_vocab import SYMBOLS
+    from tangobench.pipeline.dm_math.vocabulary import SYMBOLS
 
     return [SYMBOLS[token] for token in tokens.tolist()]

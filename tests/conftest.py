@@ -7,16 +7,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from multiprocessing import forkserver
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
-from tangobench.pipeline import shards
-from tangobench.pipeline.build import Job, Result, ShardFile
-from tangobench.pipeline.publish import publish
-from tangobench.pipeline.store import open_store
+from tangobench.pipeline.core import shards
+from tangobench.pipeline.core.build import Job, Result, ShardFile
+from tangobench.pipeline.core.hashing import sha256_bytes
+from tangobench.pipeline.core.publish import publish
+from tangobench.pipeline.core.store import open_store
 
 ROOT = Path(__file__).parents[1]
 SUPPORT = ROOT / "tests" / "support"
@@ -116,6 +118,8 @@ def make_toy_lean() -> Callable[..., Path]:
             return {
                 "tokens": token_lists(tokens, "u2"),
                 "path": shards.strings([paths[i % 2] for i in range(count)]),
+                "start": shards.scalars(np.zeros(count, "u4")),
+                "length": shards.scalars(np.full(count, 9, "u4")),
             }
 
         def proof(count: int) -> dict:
@@ -125,6 +129,8 @@ def make_toy_lean() -> Callable[..., Path]:
                 "tokens": token_lists(tokens, "u2"),
                 "target_start": shards.scalars(starts),
                 "path": shards.strings([paths[i % 2] for i in range(count)]),
+                "declaration": shards.strings([f"t{i}" for i in range(count)]),
+                "kind": shards.strings(["theorem"] * count),
             }
 
         row = {"context": 2048, "vocabulary": 50257, "masked_target": None, "pad": 50256}
@@ -147,7 +153,13 @@ def make_toy_fineweb() -> Callable[..., Path]:
         def table(count: int) -> dict:
             values = rng.integers(0, 90, (count, 32)).astype("u2")
             values[rng.random(values.shape) < 0.1] = 50256
-            return {"tokens": shards.fixed(values)}
+            one = np.arange(count + 1)  # a document per row
+            return {
+                "tokens": shards.fixed(values),
+                "doc_index": shards.lists(one[:-1].astype("u4"), one),
+                "doc_start": shards.lists(np.zeros(count, "u2"), one),
+                "doc_offset": shards.lists(np.zeros(count, "u4"), one),
+            }
 
         row = {"context": 32, "vocabulary": 50257, "masked_target": 50256, "pad": 50256}
         tables = {("default", "train"): [table(rows)], ("default", "validation"): [table(4)]}
@@ -173,7 +185,7 @@ def toy_original(tmp_path_factory):
     import fault_toy
 
     from tangobench.pipeline import api
-    from tangobench.pipeline.pool import SerialRunner
+    from tangobench.pipeline.core.pool import SerialRunner
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(api.DATASETS, fault_toy.NAME, fault_toy.__name__)
@@ -203,6 +215,33 @@ def program():
         return done
 
     return run
+
+
+@pytest.fixture(scope="session")
+def s3_server():
+    """An S3-compatible server on loopback with the bucket `shelf`, for the whole session."""
+    boto3 = pytest.importorskip("boto3")
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "test")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "secret-word")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        forkserver._forkserver._stop()  # an earlier one has not seen these variables
+        client = boto3.client("s3")
+        client.create_bucket(Bucket="shelf")
+        yield client
+    server.stop()
+
+
+@pytest.fixture
+def bucket(s3_server, request):
+    """An address of this test's own in the object store."""
+    return f"s3://shelf/{sha256_bytes(request.node.nodeid.encode())[:12]}"
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,9 @@ import pytest
 from trees import temporary_files
 
 from tangobench import cli
+from tangobench.commands.data import plan_lines
 from tangobench.errors import EXIT_CODES
+from tangobench.pipeline import api
 
 SUPPORT = Path(fault_toy.__file__).parent
 COMMANDS = ("plan", "build", "verify", "diff", "inspect", "why", "doctor")
@@ -135,7 +137,7 @@ def test_build_verify_diff_inspect(run, toy, tmp_path):
 
 def test_a_wrong_lock_to_compare_with_is_noticed_before_the_build(run, toy, tmp_path):
     words = ["build", "toy", "--manifest", toy.MANIFEST, "--out", tmp_path / "out", "--against"]
-    assert run(*words, tmp_path / "none")[0] == 4
+    assert run(*words, tmp_path / "none")[0] == 2
     assert run(*words, "committed")[0] == 2
     assert not (tmp_path / "out").exists()
 
@@ -154,7 +156,7 @@ def test_inspect_and_why_say_what_is_not_there(run, toy_folder):
     assert run("inspect", toy_folder, "--config", "none", "--row", 0)[0] == 2
     code, out, _ = run("why", toy_folder, "x", "--json")
     assert (code, json.loads(out)["error"]) == (5, "not-found")
-    assert run("inspect", toy_folder / "none")[0] == 4
+    assert run("inspect", toy_folder / "none")[0] == 2
 
 
 def test_jsonl_to_a_file_and_to_a_closed_pipe(run, toy_folder, tmp_path):
@@ -188,8 +190,8 @@ def test_a_folder_name_that_is_not_utf8(program, tmp_path):
     out = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     program("build", "toy", "--out", out)
     json.loads(program("verify", f"{out}/toy-sample", "--json").stdout)
-    error = json.loads(program("verify", f"{out}/none", "--json", check=4).stdout)
-    assert error["error"] == "lock-missing"
+    error = json.loads(program("verify", f"{out}/none", "--json", check=2).stdout)
+    assert error["error"] == "path-missing"
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
@@ -244,6 +246,18 @@ def test_doctor_is_green_here(run):
     assert {"python", "vocabulary", "git", "disk", "device"} <= {check["name"] for check in checks}
 
 
+def test_doctor_names_packages_that_the_constraints_do_not_cover(run, monkeypatch):
+    from types import SimpleNamespace
+
+    from tangobench.commands import doctor
+
+    found = [SimpleNamespace(name="a_stranger"), SimpleNamespace(name="Torch")]
+    monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda: found)
+    _, out, _ = run("doctor", "--json")
+    beyond = [c for c in json.loads(out) if c["name"] == "beyond constraints"]
+    assert [(c["state"], c["found"]) for c in beyond] == [("warn", "a-stranger")]
+
+
 def test_doctor_names_what_is_missing(run, monkeypatch):
     from tangobench.commands import doctor
 
@@ -252,3 +266,42 @@ def test_doctor_names_what_is_missing(run, monkeypatch):
     code, out, _ = run("doctor")
     assert code == 7
     assert re.search(r"✗ torch +not installed\n +run `make setup`", out)
+
+
+def test_model_info_needs_no_torch():
+    words = [sys.executable, "-X", "importtime", "-m", "tangobench", "model", "info"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert " torch\n" not in done.stderr
+    assert len(done.stdout.splitlines()) == 7
+
+
+def test_what_is_not_there_is_said(run, toy_folder, tmp_path):
+    for command in ("verify", "inspect"):
+        code, _, err = run(command, str(tmp_path / "nowhere"))
+        assert code == 2
+        assert "does not exist" in err
+    assert run("report", "--out", str(tmp_path / "typo"))[0] == 2
+    assert run("inspect", str(toy_folder), "--split", "vald")[0] == 2
+    assert run("inspect", str(toy_folder), "--split", "train")[0] == 0
+
+
+def test_a_home_folder_in_quotes_is_expanded(run, toy, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert run("build", "toy", "--out=~/x", "--manifest", toy.MANIFEST)[0] == 0
+    assert (tmp_path / "x" / "toy-sample").is_dir()
+
+
+def test_another_spec_names_the_keys(run, toy, tmp_path):
+    words = ("build", "toy", "--out", tmp_path, "--manifest", toy.MANIFEST)
+    assert run(*words)[0] == 0
+    code, _, err = run(*words, "--set", "rows=9")
+    assert code == 3
+    assert "rows: " in err
+
+
+def test_a_plan_prints_each_number_once():
+    planned = api.plan(api.Request(name="fineweb", profile="paper"), 2)
+    lines = plan_lines(planned, 2)
+    starts = [line.split()[0] for line in lines if ":" not in line.split()[0]]
+    assert len(set(starts)) == len(starts)
+    assert not any(line.startswith(("disk:", "memory:", "time:")) for line in lines)

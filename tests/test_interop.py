@@ -9,6 +9,7 @@ ROOT = Path(__file__).parents[1]
 def test_modules_that_skip_themselves_run_in_make_test_interop():
     makefile = (ROOT / "Makefile").read_text()
     run = set(re.search(r"^INTEROP_TESTS := (.*)$", makefile, re.M)[1].split())
+    run |= set(re.findall(r"^\tTRITON_INTERPRET=1 .* (tests/\S+)$", makefile, re.M))
     skipping = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "tests").rglob("test_*.py")

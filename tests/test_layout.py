@@ -6,6 +6,8 @@ import ast
 import importlib
 import importlib.util
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -15,22 +17,37 @@ import pytest
 
 import tangobench
 from tangobench import cli
+from tangobench.catalogue import CATALOGUE
+from tangobench.pipeline import api
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("pipeline", "flows", "manifests", "model", "eval")
+PACKAGES = ("pipeline", "flows", "manifests", "results", "model", "eval")
 NOT_PACKAGED = ("tests", "bench", "docs", "src", "Makefile", "pyproject.toml", "constraints.txt")
 
 
-def modules(folder: str) -> list[Path]:
-    return sorted(path for path in (ROOT / folder).glob("*.py"))
+LIBRARY = ("pipeline", "flows", "manifests", "results", "model", "eval", "src/tangobench")
+
+
+def modules(folder: str, root: Path = ROOT) -> list[Path]:
+    """Every module below a folder, those of its sub-packages included."""
+    return sorted((root / folder).rglob("*.py"))
+
+
+def dotted(path: Path, root: Path = ROOT) -> str:
+    """The name under which a file of the library is imported."""
+    parts = path.relative_to(root).with_suffix("").parts
+    parts = parts[2:] if parts[0] == "src" else parts
+    return ".".join(("tangobench", *(part for part in parts if part != "__init__")))
 
 
 def imports_of(path: Path) -> set[str]:
+    """Modules, and names that may be modules, that a file imports anywhere in it."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide where a name comes from"
             found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
     return found
 
@@ -61,14 +78,10 @@ def test_no_folder_at_the_root_shadows_the_package():
 
 def test_every_package_with_code_is_declared():
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    folders = {
-        path.parent
-        for top in (*PACKAGES, "src/tangobench")
-        for path in (ROOT / top).rglob("__init__.py")
-    }
-    mapped = {ROOT / folder for folder in declared["package-dir"].values()}
-    mapped |= {ROOT / "src" / name.replace(".", "/") for name in declared["packages"]}
-    assert folders <= mapped
+    packages = {dotted(path) for top in LIBRARY for path in modules(top) if path.stem == "__init__"}
+    assert packages == set(declared["packages"])
+    folders = {path.parent for top in LIBRARY for path in modules(top)}
+    assert all((folder / "__init__.py").exists() for folder in folders)
 
 
 def test_the_package_says_that_it_is_typed():
@@ -81,7 +94,7 @@ def test_one_version_everywhere():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert tangobench.__version__ == version
     assert re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), re.M)[1] == version
-    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == version
+    assert re.search(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.M)[1] == version
 
 
 def test_the_changelog_names_every_command():
@@ -91,16 +104,30 @@ def test_the_changelog_names_every_command():
 
 
 def test_the_pipeline_loads_neither_torch_nor_prefect():
-    names = [f"tangobench.pipeline.{path.stem}" for path in modules("pipeline")]
+    names = [dotted(path) for path in modules("pipeline")]
+    assert "tangobench.pipeline.fineweb.keys" in names
     script = (
         "import importlib, sys\n"
-        f"for name in {names}:\n    importlib.import_module(name.removesuffix('.__init__'))\n"
+        f"for name in {names}:\n    importlib.import_module(name)\n"
         "print(sorted({'torch', 'prefect', 'dask', 'distributed'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    assert run(script) == "[]\n"
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_parsing_a_spec_loads_no_library(name):
+    script = (
+        "import sys\n"
+        "from tangobench.pipeline.core.spec import load_spec\n"
+        f"from tangobench.pipeline.{name}.spec import Spec\n"
+        f"load_spec(Spec, {name!r}, 'sample')\n"
+        "heavy = {'numpy', 'polars', 'pyarrow', 'tiktoken', 'torch', 'sympy', 'fsspec', 'git'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+        "print(sum(name.startswith('tangobench') for name in sys.modules))"
     )
-    assert done.stdout == "[]\n", done.stderr
+    loaded, count = run(script).split("\n")[:2]
+    assert loaded == "[]"
+    assert int(count) <= 12
 
 
 def test_the_program_starts_without_heavy_libraries():
@@ -123,32 +150,184 @@ def test_no_flow_file_is_named_like_something_installed(path):
     assert run(script) == "None\n"
 
 
+DATASET_ROOMS = {name: f"tangobench.pipeline.{name}" for name in CATALOGUE}
+ROOT_ROOM = "tangobench"
+SHARED = ("tangobench.errors", "tangobench.catalogue", "tangobench.__version__")
+CORE = ("tangobench.pipeline.core",)
+READING = ("tangobench.pipeline.reading", "tangobench.pipeline.rows", *CORE)
+TOKENIZER = ("tangobench.pipeline.tokenizer",)
+MANIFESTS = ("tangobench.manifests",)
+DOORS = ("tangobench.pipeline.api",)
+VOCABULARY = ("tangobench.pipeline.dm_math.vocabulary",)
+LEAN_PARTS = tuple(
+    f"tangobench.pipeline.lean.{name}"
+    for name in ("lexer", "commands", "proofs", "git", "fetch", "sample", "declarations")
+)
+MODEL = ("tangobench.model",)
+SCORED = ("tangobench.eval.scoring", "tangobench.eval.costs")
+PLAIN_EVAL = ("tangobench.eval.published", "tangobench.eval.render", "tangobench.eval.intervals")
+COMPARISON = ("tangobench.eval.comparison",)
+
 ALLOWED = {
-    "pipeline": {"pipeline", "manifests"},
-    "flows": {"flows", "pipeline", "manifests"},
-    "model": {"model", "pipeline"},
-    "eval": {"eval", "model", "pipeline", "manifests"},
+    "tangobench.pipeline.core": (*CORE, *MANIFESTS),
+    "tangobench.pipeline.tokenizer": (*TOKENIZER, *CORE),
+    **{room: (room, *READING, *TOKENIZER) for room in DATASET_ROOMS.values()},
+    "tangobench.pipeline": ("tangobench.pipeline",),
+    "tangobench.model": (*MODEL, *READING, *TOKENIZER, *VOCABULARY),
+    "tangobench.eval.scoring": (
+        *("tangobench.eval.scoring", "tangobench.eval.intervals", *MODEL),
+        *(*READING, *TOKENIZER, *VOCABULARY, "tangobench.pipeline.lean.audit"),
+    ),
+    "tangobench.eval.costs": (*SCORED, *PLAIN_EVAL, *MODEL, *CORE),
+    "tangobench.eval.comparison": (*COMPARISON, *SCORED, *PLAIN_EVAL, *MODEL, *CORE, *DOORS),
+    "tangobench.eval.proofs": (
+        *("tangobench.eval.proofs", "tangobench.eval.scoring", *PLAIN_EVAL),
+        *(*MODEL, *READING, *TOKENIZER, *LEAN_PARTS),
+    ),
+    "tangobench.eval.report": (
+        *("tangobench.eval.report", *COMPARISON, *SCORED, *PLAIN_EVAL, *MODEL),
+        *(*READING, *TOKENIZER, *DOORS, *VOCABULARY),
+    ),
+    "tangobench.eval": ("tangobench.eval", *MODEL, *READING, *TOKENIZER, *VOCABULARY),
+    "tangobench.flows": ("tangobench.flows", "tangobench.pipeline", "tangobench.eval"),
+    "tangobench.flows.__main__": ("tangobench",),  # a program, as the CLI is
+    "tangobench": ("tangobench",),
 }
 
 
-@pytest.mark.parametrize("folder", ALLOWED)
+def inside(name: str, rooms: tuple[str, ...]) -> bool:
+    return any(name == room or name.startswith(f"{room}.") for room in rooms)
+
+
+def room_of(path: Path, root: Path = ROOT) -> str:
+    """The innermost room of the table that a module belongs to."""
+    return max((room for room in ALLOWED if inside(dotted(path, root), (room,))), key=len)
+
+
+def strangers(path: Path, root: Path = ROOT) -> set[str]:
+    """Imports of a module that its room does not allow."""
+    allowed = (*ALLOWED[room_of(path, root)], *SHARED)
+    return {
+        name
+        for name in imports_of(path)
+        if inside(name, (ROOT_ROOM,))
+        and not inside(name, allowed)
+        and not any(entry.startswith(f"{name}.") for entry in allowed)
+    }
+
+
+@pytest.mark.parametrize("folder", LIBRARY)
 def test_dependencies_point_one_way(folder):
-    for path in modules(folder):
-        seen = {
-            name.split(".")[1]
-            for name in imports_of(path)
-            if name.startswith("tangobench.") and name.split(".")[1] in PACKAGES
-        }
-        assert seen <= ALLOWED[folder], path
+    assert {str(path): names for path in modules(folder) if (names := strangers(path))} == {}
 
 
-@pytest.mark.parametrize("folder", [*PACKAGES, "src/tangobench", "src/tangobench/commands"])
+def listed(path: Path) -> list[int]:
+    """Lines where a file writes down the names of two or more datasets in one collection."""
+    found = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        parts = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", [])
+        names = {part.value for part in parts if isinstance(part, ast.Constant)}
+        if len(names & CATALOGUE.keys()) > 1:
+            found.append(node.lineno)
+    return found
+
+
+# Recipes' budgets and the paper's printed NLLs are figures by dataset, not a list of datasets.
+PER_DATASET = {
+    ROOT / name
+    for name in ("src/tangobench/catalogue.py", "model/training/recipes.py", "eval/published.py")
+}
+
+
+@pytest.mark.parametrize("folder", LIBRARY)
+def test_nobody_else_lists_the_datasets(folder):
+    files = [path for path in modules(folder) if path not in PER_DATASET]
+    assert {str(path): lines for path in files if (lines := listed(path))} == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'A = ("lean", "dm_math")',
+        'A = {"fineweb": 1, "lean": 2}',
+        'def f(x: Literal["lean", "fineweb"]): ...',
+    ],
+    ids=["tuple", "dict", "literal"],
+)
+def test_a_list_by_hand_is_seen(tmp_path, text):
+    (tmp_path / "planted.py").write_text(text)
+    assert listed(tmp_path / "planted.py") == [1]
+
+
+def test_only_the_program_imports_flows():
+    for folder in set(LIBRARY) - {"flows", "src/tangobench"}:
+        for path in modules(folder):
+            assert not any(inside(name, ("tangobench.flows",)) for name in imports_of(path)), path
+
+
+@pytest.mark.parametrize(
+    ("place", "line"),
+    [
+        ("pipeline/core/deep/planted.py", "from tangobench.pipeline.fineweb import keys"),
+        ("pipeline/core/planted.py", "import tangobench.pipeline.lean.git"),
+        ("pipeline/fineweb/planted.py", "from tangobench.pipeline.lean.git import list_files"),
+        ("pipeline/dm_math/fast/planted.py", "from tangobench.pipeline import fineweb"),
+        ("model/kernels/planted.py", "from tangobench.eval.scoring import nll"),
+        ("eval/scoring/planted.py", "from tangobench.eval.report import site"),
+        ("eval/comparison/planted.py", "from tangobench.eval.report.site import write"),
+        ("eval/report/planted.py", "from tangobench.flows import _names"),
+    ],
+)
+def test_a_planted_module_is_seen(tmp_path, place, line):
+    """The rules look into sub-packages: a module that breaks one is found wherever it is put."""
+    file = tmp_path / place
+    file.parent.mkdir(parents=True)
+    file.write_text(f"def late():\n    {line}\n")
+    found = {path: strangers(path, tmp_path) for path in modules(place.split("/")[0], tmp_path)}
+    assert found.keys() == {file}
+    assert found[file]
+
+
+def test_the_code_hash_covers_planted_modules(tmp_path, monkeypatch):
+    from tangobench.model.training import provenance
+
+    before = provenance.deciding_files()
+    assert {"model/kernels/tango_strips.py", "eval/scoring/nll.py"} <= before.keys()
+    for name in ("model", "eval"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    planted = tmp_path / "copy"
+    shutil.copytree(ROOT / "model", planted / "model")
+    shutil.copytree(ROOT / "eval", planted / "eval")
+    (planted / "model" / "kernels" / "planted.py").write_text("x = 1\n")
+    monkeypatch.setattr(provenance.importlib.resources, "files", lambda _: planted / "model")
+    assert provenance.deciding_files().keys() - before.keys() == {"model/kernels/planted.py"}
+
+
+@pytest.mark.parametrize("room", DATASET_ROOMS.values())
+def test_every_dataset_has_the_same_doors(room):
+    rooms = {
+        path.stem
+        for path in (ROOT / room.removeprefix("tangobench.").replace(".", "/")).glob("*.py")
+    }
+    assert {"spec", "build", "plan", "why"} <= rooms
+    for what in ("Spec", "build", "plan", "record", "why"):
+        assert callable(api.door(room.rpartition(".")[2], what))
+
+
+def test_folders_and_modules_stay_small():
+    for folder in {path.parent for top in LIBRARY for path in modules(top)}:
+        assert len(list(folder.glob("*.py"))) <= 25, folder
+    for path in (path for top in LIBRARY for path in modules(top)):
+        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path
+
+
+@pytest.mark.parametrize("folder", LIBRARY)
 def test_no_bare_imports_of_our_folders(folder):
     for path in modules(folder):
         assert not {name.split(".")[0] for name in imports_of(path)} & set(PACKAGES), path
 
 
-@pytest.mark.parametrize("folder", [*PACKAGES, "src/tangobench", "src/tangobench/commands"])
+@pytest.mark.parametrize("folder", LIBRARY)
 def test_nothing_reads_pickles_or_runs_shell_strings(folder):
     """What is read is Arrow, JSON, TOML, Parquet and safetensors: none of them can run code."""
     for path in modules(folder):
@@ -168,16 +347,45 @@ def test_nothing_reads_pickles_or_runs_shell_strings(folder):
 def test_prefect_yaml_names_flows_that_exist():
     text = (ROOT / "prefect.yaml").read_text()
     for file, function in re.findall(r"entrypoint: (\S+):(\S+)", text):
-        assert f"def {function}(" in (ROOT / file).read_text(), file
+        text = (ROOT / file).read_text()
+        assert re.search(rf"(?m)^(def {function}\(|{function} = )", text), file
 
 
-def test_make_names_only_targets_that_exist():
+def make_knows(*targets: str) -> bool:
+    """Whether `make -n` has a rule for each."""
+    done = subprocess.run(
+        ["make", "-n", *targets], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.returncode == 0
+
+
+def test_make_knows_every_target_it_names():
     text = (ROOT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z-]+):", text, re.M))
     phony = set(re.search(r"\.PHONY:((?:[^\n]*\\\n)*[^\n]*)", text)[1].replace("\\", " ").split())
-    assert phony <= targets
-    for name in re.findall(r"`make ([a-z-]+)", (ROOT / "README.md").read_text()):
-        assert name in targets, name
+    benches = re.search(r"^BENCHES := (.*)$", text, re.M)[1].split()
+    named = re.findall(r"`make ([a-z-]*[a-z])\b(?!-)", (ROOT / "README.md").read_text())
+    assert make_knows(*sorted(phony - {"$(BENCHES:%=bench-%)"}), *named)
+    assert make_knows(*(f"bench-{name}" for name in benches))
+    assert not make_knows("bench-nothing")
+
+
+@pytest.mark.parametrize("value", ["a b", "it's", "$HOME", "x;y", 'say "no"'])
+def test_make_hands_values_to_commands_as_they_are(value):
+    said = subprocess.run(
+        [
+            "make",
+            "-n",
+            "data-lean",
+            f"OUT={value.replace('$', '$$')}",
+            f"SOURCE={value.replace('$', '$$')}",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    words = shlex.split(said)
+    assert words[words.index("--out") + 1] == words[words.index("--source") + 1] == value
 
 
 def test_every_guarantee_names_a_test_that_exists():
@@ -192,9 +400,9 @@ def test_every_guarantee_names_a_test_that_exists():
         assert f"def {name}(" in (ROOT / "tests" / path).read_text(), f"{path}::{name}"
 
 
-@pytest.mark.parametrize("name", [path.stem for path in modules("pipeline")])
+@pytest.mark.parametrize("name", [dotted(path) for path in modules("pipeline")])
 def test_no_pattern_has_a_possessive_group(name):
     """Python before 3.11.5 matches `(?:…)*+` wrongly; `(?>(?:…)*)` means the same and works."""
-    found = vars(importlib.import_module(f"tangobench.pipeline.{name}")).values()
+    found = vars(importlib.import_module(name)).values()
     patterns = [str(p.pattern) for p in found if isinstance(p, re.Pattern)]
     assert not [p for p in patterns if re.search(r"(?<!\\)\)(?:[*+?]|\{[\d,]*\})\+", p)]

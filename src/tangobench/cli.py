@@ -10,6 +10,7 @@ Usage: `tangobench build lean --profile sample --workers 2`.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import io
@@ -19,14 +20,23 @@ import pkgutil
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tangobench import __version__
 from tangobench import commands as command_package
-from tangobench.errors import EXIT_CODES, ResourceError, TangobenchError, UsageError
+from tangobench.errors import (
+    EXIT_CODES,
+    ResourceError,
+    TangobenchError,
+    UsageError,
+    printable,
+    without_secrets,
+)
 
 _RESUME: Final = "the same command resumes"
+_PATHS: Final = {"out", "source", "store", "manifest", "data", "folder", "site", "samples", "save"}
 _REPORT: Final = "this is a bug: please report it with the lines above"
 
 
@@ -64,17 +74,49 @@ def parser() -> Parser:
     return top
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+def main(argv: Sequence[str] | None = None, make: Callable[[], Parser] = parser) -> int:
+    """Run one command and return its exit code; `make` gives the command line."""
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in words
     # A polite kill should leave as clean a state as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter
+    out, err = Clean(sys.stdout), Clean(sys.stderr)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        return _main(words, as_json, make)
+
+
+class Clean(io.TextIOBase):
+    """A stream that escapes control characters of input; `unfiltered` is for the program's own."""
+
+    def __init__(self, raw: Any) -> None:
+        if isinstance(raw, io.TextIOWrapper):
+            raw.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter
+        self.unfiltered = raw
+
+    def write(self, text: str) -> int:
+        """Write the text, printable; lines and tabs stay."""
+        self.unfiltered.write(printable(text, keep="\n\t"))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unfiltered, name)
+
+    def flush(self) -> None:
+        """Pass on what is held."""
+        self.unfiltered.flush()
+
+    def isatty(self) -> bool:
+        """Whether somebody is looking."""
+        return bool(self.unfiltered.isatty())
+
+    def fileno(self) -> int:
+        """The descriptor below."""
+        return int(self.unfiltered.fileno())
+
+
+def _main(words: list[str], as_json: bool, make: Callable[[], Parser]) -> int:
     try:
-        code = _run(words)
+        code = _run(words, make())
         sys.stdout.flush()
         gc.freeze()  # else the interpreter looks for cycles among a million objects: 0.15 s
         return code
@@ -87,13 +129,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        traceback.print_exc()
+        print(without_secrets(traceback.format_exc()), end="", file=sys.stderr)
         bug = TangobenchError(f"{type(error).__name__}: {error}", kind="unexpected", fix=_REPORT)
         return report(bug, as_json)
 
 
-def _run(words: list[str]) -> int:
-    args = parser().parse_args(words)
+def _run(words: list[str], parser: Parser) -> int:
+    args = parser.parse_args(words)
+    for name in _PATHS & vars(args).keys():  # shells leave `--out=~/x` and quotes alone
+        value = getattr(args, name)
+        if isinstance(value, str | Path) and str(value).startswith("~"):
+            setattr(args, name, type(value)(Path(value).expanduser()))
     try:
         code: int = args.run(args)
         return code
@@ -108,7 +154,7 @@ def _run(words: list[str]) -> int:
 def _ran_out(error: BaseException) -> bool:
     if "torch" not in sys.modules:
         return isinstance(error, MemoryError)
-    from tangobench.model.memory import ran_out
+    from tangobench.model.training.memory import ran_out
 
     return ran_out(error)
 

@@ -3,8 +3,9 @@
 - Every error names what was found, what was expected and the next step (`fix`).
 - `kind` is a stable name for programs (`--json`); `details` carries the values behind the message.
 - Anything that is not a `TangobenchError` is a bug and exits with 1.
-- No message carries a secret: passwords in addresses and tokens are taken out here, whoever
-  composed the text.
+- No message carries a secret: user names and query strings of addresses, passwords and tokens are
+  taken out here, whoever composed the text; tracebacks pass the same filter.
+- `printable` escapes what a terminal would obey; all output of the program passes it.
 
 Usage: `raise InputError("row 7 of a.parquet has no text", kind="text-null", fix="drop the row")`.
 """
@@ -14,26 +15,59 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Final
 
-_SECRETS: Final = (
-    (re.compile(r"://[^/\s\"@]+@"), "://…@"),  # https://user:password@host
-    (re.compile(r"\bhf_[A-Za-z0-9]{16,}"), "hf_…"),  # tokens of the Hugging Face hub
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 …"),
-    (
-        # ?token=…&X-Amz-Signature=…, and --token … of a command line
-        re.compile(
-            r"(?i)([\w-]*(?:token|password|passwd|secret|signature|credential|api[_-]?key)"
-            r"[\w-]*=)[^&\s\"',;]+"
-        ),
-        r"\1…",
-    ),
+_ADDRESS: Final = re.compile(r"\b([a-zA-Z][\w+.-]*://)([^\s\"'<>|]*)")
+_WORDS: Final = (
+    r"token|password|passwd|secret|signature|credential|api[_-]?key|accountkey|access[_-]?key"
 )
+_SECRETS: Final = (
+    # Tokens of Hugging Face, GitHub, GitLab, Prefect, Slack, OpenAI, and AWS key ids.
+    (re.compile(r"\b(hf_|gh[a-z]_|pn[a-z]_|xox[a-z]-|sk-|glpat-)[\w-]{8,}"), r"\1…"),
+    (re.compile(r"\bgithub_pat_\w{8,}"), "github_pat_…"),
+    (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}"), r"\1…"),
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 …"),
+    # token=…, "AccountKey=…;", {'password': '…'}, --hub-token …
+    (re.compile(rf"(?i)([\w-]*(?:{_WORDS})[\w-]*=[\"']?)[^&\s\"',;}}]+"), r"\1…"),
+    (re.compile(rf"(?i)((?:{_WORDS})([\"'])\s*:\s*\2)(?:(?!\2).)+"), r"\1…"),
+    (re.compile(rf"(?i)(--[\w-]*(?:{_WORDS})[\w-]*\s+)[^\s\"']+"), r"\1…"),
+    (re.compile(r"(?i)\b(sig|sv|se|skoid)=[^&\s\"']{6,}"), r"\1=…"),  # an Azure signature alone
+)
+# Characters that a terminal obeys or that reorder a line: C0 and C1 controls, line and paragraph
+# separators, bidirectional overrides, lone surrogates.
+_ODD: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def _bare(match: re.Match[str]) -> str:
+    """An address without user, password and query."""
+    scheme, rest = match.groups()
+    rest, question, _ = rest.partition("?")
+    authority, slash, path = rest.partition("/")
+    port = authority.rpartition("@")[2].rpartition(":")[2]
+    if "@" in path and ":" in authority and not port.isdigit():
+        authority, slash, path = rest, "", ""  # the password has a slash
+    host = authority.rpartition("@")[2]
+    shown = f"…@{host}" if "@" in authority else host
+    return f"{scheme}{shown}{slash}{path}{'?…' if question else ''}"
 
 
 def without_secrets(text: str) -> str:
-    """The text without user names, passwords and tokens."""
+    """The text without user names, passwords, tokens and query strings of addresses."""
+    text = _ADDRESS.sub(_bare, text)
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
+
+
+def printable(text: str, keep: str = "") -> str:
+    """The text with every character escaped that a terminal would obey, but those in `keep`.
+
+    For everything that comes from input: ids, paths, names, messages about them.
+    """
+    return _ODD.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
 
 
 class TangobenchError(Exception):
@@ -112,7 +146,7 @@ class ResourceError(TangobenchError):
     """Out of disk, memory or another resource."""
 
     exit_code = 7
-    meaning = "out of a resource (disk, memory)"
+    meaning = "out of a resource (disk, memory, network)"
 
 
 EXIT_CODES: dict[int, str] = {

@@ -30,7 +30,7 @@ def browser():
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     """The report of the toy datasets and made-up results, and of an empty folder."""
-    from tangobench.eval.report import write_report
+    from tangobench.eval.report.site import write_report
 
     out = tmp_path_factory.mktemp("browser") / "out"
     load_module(HERE.parent / "eval" / "toy_out.py").make_out(out)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chromium import Browser
 
-from tangobench.eval.report import write_report
+from tangobench.eval.report.site import write_report
 
 # name, page, element to bring near the top, width, height, dark
 SHOTS = (

@@ -31,8 +31,10 @@ NOT_RUN = (
     (r"s3://|tcp://", "needs a cluster"),
     (r"^make (test|bench|reproduce|replicate|deploy|undeploy|fuzz|report|constraints)", "a suite"),
     (r"--check-proofs|check-proofs", "needs a Lean toolchain"),
-    (r"^(prefect|dask|torchrun|eval|export|pip|git|cd|python|\.venv/bin/python) ?", "another tool"),
+    (r"^(prefect|dask|torchrun|eval|export|source|pip|git|cd) ?", "another tool"),
+    (r"^(\.venv/bin/)?python ", "another tool"),
     (r"push .*--yes", "needs a hub"),
+    (r"--study [a-z]+$", "hours of training"),
 )
 
 
@@ -63,7 +65,7 @@ def workspace(tmp_path_factory, sample):
     """What a reader has after the quick start: samples, manifests, one trained and scored model."""
     place = tmp_path_factory.mktemp("reader")
     (place / "manifests").symlink_to(HOME / "manifests")
-    for name in ("fineweb", "lean", "dm_math"):
+    for name in ("fineweb", "lean", "dm_math", "dm_math_tests"):
         built = sample(name)
     (place / "out").symlink_to(built)
     for words in (

@@ -65,6 +65,19 @@ def test_a_new_architecture_trains_and_is_scored(retention, make_toy_math):
     found = json.loads((retention / result).read_text())
     assert found["recipe"]["arch"] == "retention"
     assert 0 < found["scores"]["dm_math"]["nll"] < 5
+    for words in ("tables out/results", "report", f"compare {found['run']}"):
+        done = subprocess.run(
+            [sys.executable, "-m", "tangobench", *words.split()],
+            cwd=retention,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        if words != "report":
+            assert found["recipe"]["name"] in done.stdout
+    page = (retention / "out" / "report" / "results.html").read_text(encoding="utf-8")
+    assert page.index(found["recipe"]["name"]) < page.index("mini runs")
 
 
 def test_the_new_architecture_decodes_what_it_predicts(retention):

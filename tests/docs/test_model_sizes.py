@@ -6,7 +6,7 @@ from pathlib import Path
 from tangobench import cli
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
-COMMAND = "model info --arch all --dataset fineweb --depth 4"
+COMMAND = "model info --arch all --dataset fineweb --depth 4 --trace"
 
 
 def test_sizes_are_what_the_named_command_prints(capsys):

@@ -25,10 +25,10 @@ from tangobench.cli import main
 from tangobench.errors import InputError, UsageError
 from tangobench.eval.harness import MathLM, TangobenchLM
 from tangobench.model.hf import export
-from tangobench.model.recipes import RECIPES, Run
-from tangobench.model.train import Options, train
-from tangobench.pipeline.dm_vocab import BOS, EOS, encode
-from tangobench.pipeline.tokens import EOT, gpt2
+from tangobench.model.training.recipes import RECIPES, Run
+from tangobench.model.training.train import Options, train
+from tangobench.pipeline.dm_math.vocabulary import BOS, EOS, encode
+from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
 
 PAGE = Path(__file__).parents[2] / "docs" / "interop.md"
 
@@ -228,7 +228,7 @@ def test_the_page_works_as_printed(tmp_path, make_toy_math, monkeypatch, capsys)
     make_toy_math(tmp_path / "out")
     page = PAGE.read_text(encoding="utf-8").replace("RUN", toy_run(tmp_path / "out").name)
     blocks = re.findall(r"```(?:sh|python|yaml)\n(.*?)```", page, re.S)
-    install, export_it, load_it, questions, task, evaluate_it, in_a_program = blocks
+    install, export_it, load_it, questions, task, evaluate_it, in_a_program, batched = blocks
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
@@ -250,6 +250,9 @@ def test_the_page_works_as_printed(tmp_path, make_toy_math, monkeypatch, capsys)
     score = float(capsys.readouterr().out)
     shown = re.search(r"exact_match *\|↑ *\| *([\d.]+)", done.stdout)[1]
     assert float(shown) == pytest.approx(score, abs=1e-4)
+    page_names: dict[str, object] = {}
+    exec(batched, page_names)
+    assert len(list(page_names["batches"])) == -(-len(page_names["rows"]) // 8)
 
 
 def test_without_cuda_it_is_the_cpu(tmp_path, make_toy_math, monkeypatch):

@@ -12,11 +12,11 @@ import torch
 from awake_models import awake, random_tokens
 
 from tangobench.eval.published import NLL, PARAMETERS
-from tangobench.eval.results import read_results
+from tangobench.eval.scoring.results import read_results
 from tangobench.model.config import ARCHS, TARGET_PARAMS, ModelConfig, matched, published
-from tangobench.model.recipes import RECIPES
-from tangobench.pipeline import dm_draw, dm_fast
-from tangobench.pipeline.manifest import read_lock
+from tangobench.model.training.recipes import RECIPES
+from tangobench.pipeline.core.lock import read_lock
+from tangobench.pipeline.dm_math import combinations, draw, fast
 
 ROOT = Path(__file__).parents[2]
 NOTES = (ROOT / "docs" / "paper-notes.md").read_text()
@@ -210,12 +210,12 @@ def test_flash_minus_gau_in_the_small_replication():
 
 @pytest.fixture(scope="module")
 def generator():
-    return dm_fast.load()
+    return fast.load()
 
 
 def question(generator, module, level, address):
     """A plain draw: no rule about splits."""
-    dm_draw._seed(generator, address)
+    draw._seed(generator, address)
     problem = generator.problem(module, level)
     return str(problem.question), str(problem.answer)
 
@@ -255,7 +255,7 @@ def test_modules_whose_three_levels_are_one_distribution(generator):
     # With equal seeds, a module that looks at its level gives other questions at another level.
     blind = {
         module
-        for module in dm_draw.MODULES
+        for module in combinations.MODULES
         if all(
             len({question(generator, module, level, f"{module}/{s}") for level in range(3)}) == 1
             for s in range(12)

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tangobench.pipeline import dm_vocab, shards
-from tangobench.pipeline.build import Job, Result, ShardFile, SideFile
-from tangobench.pipeline.hashing import digest, rows_sha256
-from tangobench.pipeline.publish import publish
-from tangobench.pipeline.store import open_store
-from tangobench.pipeline.tokens import gpt2
+from tangobench.pipeline.core import shards
+from tangobench.pipeline.core.build import Job, Result, ShardFile, SideFile
+from tangobench.pipeline.core.hashing import digest, rows_sha256
+from tangobench.pipeline.core.publish import publish
+from tangobench.pipeline.core.store import open_store
+from tangobench.pipeline.dm_math import vocabulary
+from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
 EOT = 50256
 LEVELS = ("easy", "medium", "hard")
@@ -70,18 +71,25 @@ def fineweb(job: Job) -> Result:
     files = []
     for split, part in (("train", rows[:10]), ("validation", rows[10:14])):
         ends = [[0, *(np.flatnonzero(row[:-1] == EOT) + 1).tolist()] for row in part]
-        flat = np.array([end for row in ends for end in row], np.int32)
+        flat = np.array([end for row in ends for end in row], np.uint16)
         bounds = np.cumsum([0, *(len(row) for row in ends)])
-        columns = {"tokens": shards.fixed(part), "doc_start": shards.lists(flat, bounds)}
+        columns = {
+            "tokens": shards.fixed(part),
+            "doc_index": shards.lists(np.arange(len(flat), dtype=np.uint32), bounds),
+            "doc_start": shards.lists(flat, bounds),
+            "doc_offset": shards.lists(np.zeros(len(flat), np.uint32), bounds),
+        }
         files.append(_shard(job, shards.shard_name(split, 0, 1), "default", split, columns))
     dumps = ["CC-MAIN-2023-40"] * 6 + ["CC-MAIN-2023-50"] * 3
     table = pl.DataFrame(
         {
             "id": [f"d{i}" for i in range(9)],
             "dump": dumps,
+            "component": [f"c{i}" for i in range(9)],
             "partition": ["train"] * 7 + ["validation"] * 2,
             "kept": [True] * 5 + [False, False, True, True],
             "reason": [""] * 5 + ["duplicate url", "duplicate text", "", ""],
+            "representative": [f"d{i}" for i in range(9)],
         }
     )
     buffer = io.BytesIO()
@@ -113,12 +121,18 @@ def lean(job: Job) -> Result:
             np.array([*p.tolist(), *q], np.uint16) for p, q in zip(prompts, proofs, strict=True)
         ]
         starts = np.array([len(p) for p in prompts], np.uint16)
-        source_columns = {"tokens": _lists(sources), "path": shards.strings(paths)}
+        source_columns = {
+            "tokens": _lists(sources),
+            "path": shards.strings(paths),
+            "start": shards.scalars(np.zeros(count, np.uint32)),
+            "length": shards.scalars(np.full(count, 30, np.uint32)),
+        }
         proof_columns = {
             "tokens": _lists(both),
             "target_start": shards.scalars(starts),
             "path": shards.strings(paths),
             "declaration": shards.strings([f"t{i}" for i in range(count)]),
+            "kind": shards.strings(["theorem"] * count),
         }
         name = shards.shard_name(split, 0, 1)
         files.append(_shard(job, f"source/{name}", "source", split, source_columns))
@@ -134,7 +148,7 @@ def dm_math(job: Job) -> Result:
     files = []
     for split, count in (("train", 4), ("validation", 2)):
         pairs = [
-            dm_vocab.encode(PHRASES[(i + c) % 3].format(i, c), str(i + c))
+            vocabulary.encode(PHRASES[(i + c) % 3].format(i, c), str(i + c))
             for i in range(count)
             for c in range(len(names))
         ]

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tangobench.eval.generate import MatchReport
-from tangobench.eval.replicate import FORMAT as REPLICATION
-from tangobench.eval.replicate import judge
-from tangobench.eval.results import FORMAT, write_result
+from tangobench.eval.scoring.generate import MatchReport
+from tangobench.eval.scoring.results import FORMAT, write_result
 from tangobench.model.config import ARCHS
-from tangobench.model.recipes import Run, runs
-from tangobench.pipeline.manifest import read_lock
+from tangobench.model.training.recipes import Run, runs
+from tangobench.pipeline.core.lock import read_lock
 
 
 def make_results(out: Path, dataset: str = "dm_math") -> None:
@@ -25,21 +23,6 @@ def make_results(out: Path, dataset: str = "dm_math") -> None:
         *(_result(run, lock.root, names) for run in changed),
     ]:
         write_result(out / "results" / f"{result['run']}.json", result)
-    claims = [judge(made, "tango", other, dataset, depth=4) for other in ARCHS[1:]]
-    summary = {
-        "format": REPLICATION,
-        "profile": "sample",
-        "dataset": dataset,
-        "root": lock.root,
-        "runs": sorted(result["run"] for result in made),
-        "metrics": [dataset],
-        "scores": {
-            arch: {dataset: [r["scores"][dataset]["nll"] for r in made if r["arch"] == arch]}
-            for arch in ARCHS
-        },
-        "claims": claims,
-    }
-    write_result(out / "results" / f"replication-sample-{dataset}.json", summary)
 
 
 def _result(run: Run, root: str, names: list[str]) -> dict[str, Any]:
@@ -65,10 +48,16 @@ def _result(run: Run, root: str, names: list[str]) -> dict[str, Any]:
         "seeds": {"initialisation": run.init_seed, "data_order": run.order_seed},
         "recipe": run.recipe.as_json(),
         "data": {"name": run.recipe.dataset, "profile": run.recipe.profile, "root": root},
-        "model": {"nonembedding_params": config.nonembedding_params},
+        "model": {
+            "width": config.width,
+            "nonembedding_params": config.nonembedding_params,
+            "total_params": config.nonembedding_params + config.vocabulary * config.d_model,
+        },
         "step": run.recipe.steps,
         "checkpoint_sha256": "c" * 64,
         "trained_with": {"code_sha256": "d" * 64},
+        "scored_with": {"code_sha256": "d" * 64},
+        "training": {"seconds": 1.0, "tokens": 10, "tokens_per_second": 10.0},
         "curve": {"default": [[step, base + 3 / step] for step in range(1, 60, 3)]},
         "scores": {run.recipe.dataset: {"nll": base, "sum": base * 10, "count": 10}},
         "breakdowns": {run.recipe.dataset: {"module": modules, "position": positions}},

@@ -13,8 +13,8 @@ from trees import hashes, temporary_files
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline import api
-from tangobench.pipeline.files import exclusive
-from tangobench.pipeline.pool import SerialRunner
+from tangobench.pipeline.core.files import exclusive
+from tangobench.pipeline.core.pool import SerialRunner
 from tangobench.pipeline.reading import open_dataset
 
 pytestmark = pytest.mark.faults
@@ -105,8 +105,8 @@ def test_two_trainers_on_one_dataset(tmp_path, make_toy_math):
     from training import options, tiny_run
 
     from tangobench.errors import BusyError
-    from tangobench.model import checkpoint
-    from tangobench.model.train import train
+    from tangobench.model.training import checkpoint
+    from tangobench.model.training.train import train
 
     make_toy_math(tmp_path / "both")
     make_toy_math(tmp_path / "alone")
@@ -140,7 +140,7 @@ def test_a_dataset_replaced_by_another_during_training_is_refused_on_resume(
     from training import options, tiny_run
 
     from tangobench.errors import MismatchError
-    from tangobench.model.train import train
+    from tangobench.model.training.train import train
 
     folder = make_toy_math(tmp_path)
     train(tiny_run(), dataclasses.replace(options(tmp_path), stop_at=4))
@@ -155,8 +155,8 @@ def test_processes_that_make_the_lean_sample_at_once(tmp_path, monkeypatch):
     """One makes it, the others wait; what a killed one left is cleared away."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from tangobench.pipeline.lean_fetch import cache_folder
-    from tangobench.pipeline.lean_sample import sample_repository
+    from tangobench.pipeline.lean.fetch import cache_folder
+    from tangobench.pipeline.lean.sample import sample_repository
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with ThreadPoolExecutor(4) as pool:

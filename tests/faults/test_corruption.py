@@ -13,9 +13,9 @@ import pytest
 from training import options, tiny_run
 
 from tangobench.errors import CorruptionError, TangobenchError
-from tangobench.pipeline.hashing import sha256_bytes
-from tangobench.pipeline.manifest import LOCK_NAME, RUN_NAME, read_lock, seal, sign
-from tangobench.pipeline.publish import verify
+from tangobench.pipeline.core.hashing import sha256_bytes
+from tangobench.pipeline.core.lock import LOCK_NAME, RUN_NAME, read_lock, seal, sign
+from tangobench.pipeline.core.verify import verify
 from tangobench.pipeline.reading import open_dataset
 
 from .conftest import slow_sample
@@ -178,8 +178,8 @@ def test_a_side_file_that_is_no_table_is_refused_even_with_a_lock_to_fit(toy_fol
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory, make_toy_math):
     """Two finished and scored runs."""
-    from tangobench.eval.results import evaluate
-    from tangobench.model.train import train
+    from tangobench.eval.scoring.results import evaluate
+    from tangobench.model.training.train import train
 
     out = tmp_path_factory.mktemp("scored")
     make_toy_math(out)
@@ -195,9 +195,9 @@ def out(scored, tmp_path):
 
 def read_run(out: Path, name: str = "one") -> None:
     """Everything that is believed of a run: its checkpoints, its log, its result."""
-    from tangobench.eval.results import final_checkpoint, read_results
-    from tangobench.model import checkpoint
-    from tangobench.model.metrics import read_metrics
+    from tangobench.eval.scoring.results import final_checkpoint, read_results
+    from tangobench.model.training import checkpoint
+    from tangobench.model.training.metrics import read_metrics
 
     folder = out / "runs" / f"{name}-s17-101"
     for path in sorted((folder / "checkpoints").glob("step-*.json")):
@@ -291,12 +291,13 @@ def test_swapped_renamed_and_missing_files_of_a_run(out, harm):
 )
 def test_a_checkpoint_made_to_fit_leads_nowhere(out, change):
     """Somebody else's checkpoint with right checksums: refused, never a traceback."""
-    from tangobench.model.checkpoint import to_bytes
 
     path = out / "runs" / "one-s17-101" / "checkpoints" / "step-00000008.json"
+    from tangobench.pipeline.core import sealed
+
     body = json.loads(path.read_text())
     del body["checksum"]
-    path.write_bytes(to_bytes({**body, **change}))
+    path.write_bytes(sealed.seal({**body, **change}))
     with pytest.raises(TangobenchError) as caught:
         read_run(out)
     assert caught.value.kind == "checkpoint-corrupt"
@@ -304,7 +305,7 @@ def test_a_checkpoint_made_to_fit_leads_nowhere(out, change):
 
 def test_the_name_in_a_checkpoint_leads_nowhere(out):
     """A name that would put the result elsewhere, with every hash made to fit."""
-    from tangobench.model import checkpoint
+    from tangobench.model.training import checkpoint
 
     path = out / "runs" / "one-s17-101" / "checkpoints" / "step-00000008.json"
     found = checkpoint.load(path)

@@ -14,7 +14,7 @@ import pytest
 from trees import hashes
 
 from tangobench.pipeline import api
-from tangobench.pipeline.pool import ProcessRunner
+from tangobench.pipeline.core.pool import ProcessRunner
 
 from .conftest import fast_sample, slow_sample
 
@@ -138,7 +138,7 @@ def test_each_sample_under_all_settings(sample, tmp_path, dataset, name, workers
 WITH_WORKERS = """
 import sys
 from tangobench.pipeline import api
-from tangobench.pipeline.pool import ProcessRunner
+from tangobench.pipeline.core.pool import ProcessRunner
 
 name, out, workers, method = sys.argv[1:]
 with ProcessRunner(int(workers), method) as runner:

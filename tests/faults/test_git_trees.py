@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
 import zlib
 from pathlib import Path
 
 import pytest
 
-from tangobench.errors import CorruptionError, TangobenchError
-from tangobench.pipeline.lean_git import list_files, object_id, read_files
+from tangobench.errors import CorruptionError, InputError, ResourceError, TangobenchError
+from tangobench.pipeline.lean import git, repository
+from tangobench.pipeline.lean.export import export
+from tangobench.pipeline.lean.git import list_files, read_files
+from tangobench.pipeline.lean.repository import object_id
 
 pytestmark = pytest.mark.faults
 
@@ -22,7 +27,7 @@ class Objects:
         self.folder = folder
 
     def write(self, kind: bytes, data: bytes, name: str | None = None) -> str:
-        name = name or object_id(kind, data, "0" * 40)
+        name = name or object_id(kind, data)
         path = self.folder / "objects" / name[:2] / name[2:]
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(zlib.compress(b"%s %d\0" % (kind, len(data)) + data))
@@ -104,3 +109,98 @@ def test_a_blob_that_decodes_to_much_is_left_out(objects):
     listing = list_files(objects.folder, commit, "", max_bytes=1_000_000)
     assert [file.path for file in listing.files] == ["A.lean"]
     assert listing.rejected == {"too-large": 1}
+
+
+def folder_size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_a_small_repository_with_ten_billion_paths(objects):
+    below = objects.tree([(b"100644", b"A.lean", objects.write(b"blob", GOOD))])
+    for _ in range(10):
+        below = objects.tree([(b"40000", b"%d" % n, below) for n in range(10)])
+    commit = objects.commit(below)
+    assert folder_size(objects.folder) < 104_000
+    began = time.monotonic()
+    with pytest.raises(InputError) as caught:
+        list_files(objects.folder, commit, "")
+    assert caught.value.kind == "repository-too-large"
+    assert time.monotonic() - began < 10
+    # A folder of it that is small enough can be read.
+    assert len(list_files(objects.folder, commit, "/".join("1" * 8)).files) == 100
+
+
+def test_a_tree_that_decodes_to_much_is_refused(objects, monkeypatch):
+    monkeypatch.setattr(git, "_MAX_TREE", 1_000_000)
+    blob = objects.write(b"blob", GOOD)
+    commit = objects.commit(
+        objects.tree([(b"100644", b"%d.lean" % n, blob) for n in range(40_000)])
+    )
+    with pytest.raises(InputError) as caught:
+        list_files(objects.folder, commit, "")
+    assert caught.value.kind == "repository-too-large"
+
+
+def test_many_paths_to_one_large_file_are_refused(objects, monkeypatch):
+    blob = objects.write(b"blob", b"x" * 1_000_000)
+    tree = objects.tree([(b"100644", b"%d.lean" % n, blob) for n in range(1000)])
+    commit = objects.commit(tree)
+    assert folder_size(objects.folder) < 104_000
+    assert len(list_files(objects.folder, commit, "").files) == 1000
+    monkeypatch.setattr(git, "_MAX_BYTES", 999_999_999)
+    with pytest.raises(InputError) as caught:
+        list_files(objects.folder, commit, "")
+    assert caught.value.kind == "repository-too-large"
+
+
+def test_extracting_reads_some_megabytes_at_a_time(objects, tmp_path, monkeypatch):
+    text = b"theorem a : P := h\n" + b"-- x\n" * 200_000
+    blob, large = objects.write(b"blob", text), objects.write(b"blob", b" " * 9_000_000)
+    entries = [(b"100644", b"%02d.lean" % n, blob) for n in range(40)]
+    commit = objects.commit(objects.tree([*entries, (b"100644", b"L.lean", large)]))
+    read = []
+    really = git.read_files
+
+    def counted(git_dir, files):
+        read.append(sum(file.size for file in files))
+        return really(git_dir, files)
+
+    monkeypatch.setattr("tangobench.pipeline.lean.export.read_files", counted)
+    done = export(str(objects.folder), commit, str(tmp_path / "out.jsonl"))
+    assert (done["declarations"], done["rejected"]) == (40, {"too-large": 1})
+    assert sum(read) == 40 * len(text) and max(read) < 6_000_000
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 40
+
+
+@pytest.mark.parametrize("what", ["commit", "tree", "blob"])
+def test_an_object_that_is_a_fifo_ends_in_time(objects, monkeypatch, what):
+    monkeypatch.setattr(repository, "_SECONDS", 1.0)
+    ids = {"blob": objects.write(b"blob", GOOD)}
+    ids["tree"] = objects.tree([(b"100644", b"A.lean", ids["blob"])])
+    ids["commit"] = objects.commit(ids["tree"])
+    path = objects.folder / "objects" / ids[what][:2] / ids[what][2:]
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ResourceError) as caught:
+        read_files(objects.folder, list_files(objects.folder, ids["commit"], "").files)
+    assert caught.value.kind == "git-timeout"
+
+
+def test_a_ref_that_is_a_fifo_ends_in_time(objects, monkeypatch):
+    monkeypatch.setattr(repository, "_SECONDS_FOR_REFS", 1.0)
+    os.mkfifo(objects.folder / "refs" / "heads" / "main")
+    with pytest.raises(ResourceError) as caught:
+        repository.commit_of(objects.folder, "main")
+    assert caught.value.kind == "git-timeout"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"100644 A.lean", b"100644 A.lean\0short", b" A\0" + bytes(20), b"9 A\0" + bytes(20),
+     b"100644 \0" + bytes(20), b"\0" * 30],
+    ids=repr,
+)  # fmt: skip
+def test_bytes_that_are_no_tree(objects, data):
+    commit = objects.commit(objects.write(b"tree", data))
+    with pytest.raises(CorruptionError):
+        list_files(objects.folder, commit, "")

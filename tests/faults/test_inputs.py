@@ -16,10 +16,10 @@ import pytest
 
 from tangobench.errors import InputError
 from tangobench.pipeline import api
-from tangobench.pipeline.fineweb_read import inspect, read
-from tangobench.pipeline.hub import SourceFile
+from tangobench.pipeline.fineweb.parquet import inspect, read
+from tangobench.pipeline.fineweb.sources import SourceFile
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokens import gpt2
+from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
 pytestmark = pytest.mark.faults
 TRAIN = "CC-MAIN-2023-14"
@@ -49,7 +49,7 @@ def read_all(path: Path) -> int:
     file = SourceFile(path.name, str(path))
     info = inspect(file, last_train=202340, validation=[202350])
     groups = range(len(info.groups))
-    tables = read(info.name, info.url, groups, ["id", "dump", "url", "text"])
+    tables = read(file, groups, ["id", "dump", "url", "text"])
     return sum(part.num_rows for part in tables)
 
 
@@ -115,9 +115,11 @@ def test_600_flipped_bits_are_read_or_refused(whole, tmp_path):
 BUILD = """
 import resource, sys
 from tangobench.errors import TangobenchError
-from tangobench.pipeline import api, fineweb, tokens
+from tangobench.pipeline import api
+from tangobench.pipeline.fineweb import build
+from tangobench.pipeline.tokenizer import gpt2
 limit = int(sys.argv[3])
-tokens.gpt2()
+gpt2.gpt2()
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 try:
     api.build("fineweb", out=sys.argv[2], source=sys.argv[1], overrides={"context": 64})

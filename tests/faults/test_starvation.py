@@ -17,10 +17,10 @@ from trees import hashes, temporary_files
 
 from tangobench.errors import ResourceError, TangobenchError, UsageError
 from tangobench.pipeline import api
-from tangobench.pipeline.files import exclusive
-from tangobench.pipeline.manifest import LOCK_NAME
-from tangobench.pipeline.pool import ProcessRunner, SerialRunner
-from tangobench.pipeline.publish import verify
+from tangobench.pipeline.core.files import exclusive
+from tangobench.pipeline.core.lock import LOCK_NAME
+from tangobench.pipeline.core.pool import ProcessRunner, SerialRunner
+from tangobench.pipeline.core.verify import verify
 
 from .conftest import slow_sample
 from .test_crash_points import drive

@@ -30,7 +30,7 @@ def toy(monkeypatch):
 
     from tangobench.pipeline import api
 
-    monkeypatch.setattr(api, "module_of", lambda name: toy_dataset)
+    monkeypatch.setitem(api.DATASETS, "lean", "toy_dataset")
     monkeypatch.setattr(api, "load_spec", lambda cls, name, profile, over=None: cls())
     monkeypatch.setattr(toy_dataset, "FAULTS", {})
     return toy_dataset
@@ -94,26 +94,7 @@ class Cluster:
 
 
 @pytest.fixture(scope="session")
-def object_store():
-    """An S3-compatible server on loopback with one bucket; the address of a unit store in it."""
-    import boto3
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "test")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        boto3.client("s3").create_bucket(Bucket="units")
-        yield "s3://units/toy"
-    server.stop()
-
-
-@pytest.fixture(scope="session")
-def dask_cluster(tmp_path_factory, object_store):
+def dask_cluster(tmp_path_factory, s3_server):
     cluster = Cluster(tmp_path_factory.mktemp("dask"))
     try:
         cluster.add_worker()

@@ -103,6 +103,7 @@ def test_a_proxy_does_not_stand_between_us_and_loopback(monkeypatch):
         def do_GET(self):
             self.send_response(200 if self.path == "/api/health" else 503)
             self.end_headers()
+            self.wfile.write(b"true")
 
         def log_message(self, *args):
             pass

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -40,7 +42,7 @@ class Command:
 
     def run(self, *words: str, **options):
         process = self.start(*words, **options)
-        output, errors = process.communicate(timeout=120)
+        output, errors = process.communicate(timeout=240)
         return process.returncode, output, errors
 
 
@@ -56,69 +58,113 @@ def wait_for(condition, seconds=60.0):
         time.sleep(0.02)
 
 
-def test_without_an_api_it_builds_here_says_so_and_leaves_nothing(command, toy, tmp_path):
-    expected = api.build("lean", out=str(tmp_path / "library")).lock.root
-    code, output, errors = command.run("--workers", "2")
-    assert code == 0, errors
-    assert output.splitlines()[-1] == expected
-    assert "no Prefect API is configured: building in this process" in errors
-    assert not (tmp_path / "home").exists()  # Prefect was not even imported
+def database(folder: Path) -> sqlite3.Connection:
+    return sqlite3.connect(folder / ".state" / "prefect" / "home" / "prefect.db")
 
 
-def test_the_first_unit_starts_without_waiting_for_prefect(command, tmp_path):
-    log = tmp_path / "log"
-    process = command.start("--workers", "1", faults={"seconds": 5, "log": str(log)})
-    try:
-        began = time.monotonic()
-        wait_for(log.exists)
-        # 3 s is the promise on an idle machine; Prefect's own server would take 18 to 34.
-        assert time.monotonic() - began < 9
-        assert not any(
-            child.name() == "prefect" for child in psutil.Process(process.pid).children()
-        )
-    finally:
+def servers(folder: Path) -> list[psutil.Process]:
+    """Servers that record for a folder."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if "tangobench.flows.local.serve" in words and any(str(folder) in w for w in words):
+            found.append(process)
+    return found
+
+
+@pytest.mark.xdist_group("prefect")
+class TestWithoutAnApi:
+    """Recorded in the folder itself, through a server that comes and goes with the commands."""
+
+    @pytest.fixture(scope="class")
+    def template(self, tmp_path_factory):
+        """A project folder with a fresh database, as `make setup` leaves it."""
+        command = Command(tmp_path_factory.mktemp("template"))
+        words = [sys.executable, "-m", "tangobench.flows.local.server", "init"]
+        subprocess.run(words, cwd=command.folder, env=command.environment, check=True)
+        return command.folder
+
+    @pytest.fixture
+    def command(self, template, tmp_path):
+        shutil.copytree(template / ".state", tmp_path / ".state")
+        return Command(tmp_path)
+
+    def test_two_commands_at_once_are_recorded_whole_and_leave_nothing(
+        self, command, toy, tmp_path
+    ):
+        expected = api.build("lean", out=str(tmp_path / "library")).lock.root
+        both = [command.start("--workers", "1", "--out", name) for name in ("a", "b")]
+        for process in both:
+            output, errors = process.communicate(timeout=240)
+            assert process.returncode == 0, errors
+            assert output.splitlines() == [expected]
+            assert errors.splitlines()[0].startswith(f"recorded in {tmp_path}/.state/prefect")
+            assert "Finished in state" not in errors and "prefect" not in errors.split("\n", 1)[1]
+        wait_for(lambda: not servers(tmp_path), 20)
+        with database(tmp_path) as rows:
+            runs = rows.execute("select name, state_type, tags from flow_run").fetchall()
+            tasks = rows.execute("select state_type from task_run").fetchall()
+            artifacts = dict(rows.execute("select key, count(*) from artifact group by key"))
+            logs = [m for (m,) in rows.execute("select message from log")]
+        assert [(name[:12], state) for name, state, _ in runs] == [
+            ("lean-sample-", "COMPLETED")
+        ] * 2
+        assert all("tangobench" in tags for *_, tags in runs)
+        assert len(tasks) >= 4 and {state for (state,) in tasks} == {"COMPLETED"}
+        assert artifacts["lean-sample-lock"] == artifacts["lean-sample-draw"] == 2
+        assert logs.count(f"root {expected}") == 2
+        assert any(f"Beginning flow run '{runs[0][0]}'" in m for m in logs)
+
+    def test_a_killed_command_takes_its_server_along_and_is_found_crashed(self, command, tmp_path):
+        log = tmp_path / "log"
+        process = command.start("--workers", "2", faults={"seconds": 20, "log": str(log)})
+        wait_for(lambda: log.exists() and len(log.read_text().split()) >= 2, 120)
+        children = psutil.Process(process.pid).children(recursive=True)
+        assert servers(tmp_path)
         process.kill()
         process.communicate()
+        _, left = psutil.wait_procs(children, timeout=30)
+        assert not left and not servers(tmp_path)
+        code, _, errors = command.run("--workers", "2")
+        assert code == 0, errors
+        with database(tmp_path) as rows:
+            states = [s for (s,) in rows.execute("select state_type from flow_run")]
+        assert sorted(states) == ["COMPLETED", "CRASHED"]
+
+    @pytest.mark.parametrize("broken", ["database", "folder"])
+    def test_recording_never_costs_a_dataset(self, command, toy, tmp_path, broken):
+        if broken == "database":
+            (tmp_path / ".state" / "prefect" / "home" / "prefect.db").write_bytes(b"x" * 9000)
+        else:
+            shutil.rmtree(tmp_path / ".state")
+            (tmp_path / ".state").write_text("a file")
+        expected = api.build("lean", out=str(tmp_path / "library")).lock.root
+        code, output, errors = command.run("--workers", "2")
+        assert code == 0, errors
+        assert output.splitlines() == [expected]
+        assert sum(line.startswith("RUN NOT RECORDED") for line in errors.splitlines()) == 1
+        assert "Traceback" not in errors
+        assert not servers(tmp_path)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
-def test_an_interrupted_build_ends_soon_resumes_and_leaves_no_process(command, sent, tmp_path):
-    log = tmp_path / "log"
-    process = command.start("--workers", "2", faults={"seconds": 0.3, "log": str(log)})
-    wait_for(lambda: log.exists() and len(log.read_text().split()) >= 4)
-    children = psutil.Process(process.pid).children(recursive=True)
-    assert children
-    process.send_signal(sent)
-    _, errors = process.communicate(timeout=10)
-    assert process.returncode == 130
-    assert "the same command resumes" in errors
-    _, left = psutil.wait_procs(children, timeout=5)
-    assert not left
-    done_before = len(list((tmp_path / "out" / ".units" / "records").rglob("*.json")))
-    assert done_before >= 1
-    code, _, errors = command.run("--workers", "2")
-    assert code == 0
-    assert f"{done_before} kept from before" in errors
-
-
-def test_a_killed_build_leaves_no_workers(command, tmp_path):
-    log = tmp_path / "log"
-    process = command.start("--workers", "2", faults={"seconds": 20, "log": str(log)})
-    wait_for(lambda: log.exists() and len(log.read_text().split()) >= 2)
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.kill()
-    process.communicate()
-    _, left = psutil.wait_procs(children, timeout=10)
-    assert not left
+@pytest.mark.parametrize("words", [["--profile", "huge"], ["--set", "no_such=1"], ["--workers=0"]])
+def test_a_wrong_option_is_one_line_and_starts_nothing(words, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "tangobench.flows", "lean", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 2 and "usage:" not in done.stderr
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
     ("words", "faults", "code", "said"),
     [
-        pytest.param([], {"bad": 7}, 5, "number 7 is odd", id="bad input"),
-        pytest.param(["--workers", "0"], {}, 2, "--workers is 0", id="no workers"),
         pytest.param(["--runner", "dask"], {}, 2, "--address", id="dask without address"),
-        pytest.param(["--profile", "huge"], {}, 2, "huge", id="unknown profile"),
     ],
 )
 def test_exit_codes_are_those_of_the_program(command, words, faults, code, said):
@@ -158,7 +204,13 @@ class TestWithAnApi:
         assert code == 5
         assert "number 7 is odd" in errors
 
-    @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
+    @pytest.mark.parametrize(
+        "sent",
+        [
+            pytest.param(signal.SIGINT, id="ctrl-c"),
+            pytest.param(signal.SIGTERM, id="sigterm", marks=pytest.mark.slow),
+        ],
+    )
     def test_an_interrupted_run_is_crashed_and_leaves_no_process(
         self, command, url, sent, tmp_path
     ):

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from tangobench.pipeline import api
-from tangobench.pipeline.files import exclusive
+from tangobench.pipeline.core.files import exclusive
+from tangobench.pipeline.core.lock import committed_lock, read_lock
 
 pytestmark = [pytest.mark.prefect, pytest.mark.xdist_group("prefect")]
 
 
 @pytest.fixture
 def build(prefect_server, toy, tmp_path):
-    from tangobench.flows.lean_flow import build_lean
+    from tangobench.flows.build_flows import build_lean
 
     def run(out="out", **options):
         options = {"workers": 2, **options}
@@ -71,10 +74,12 @@ def test_a_flow_run_gives_the_root_of_a_library_call_and_shows_it(build, toy, tm
     assert {"lean-sample-draw", "lean-sample-total"} <= set(artifacts)
     assert artifacts["lean-sample-draw"]["data"] == 100.0
     assert expected in str(artifacts["lean-sample-lock"]["data"])
-    assert "README.md" in artifacts["lean-sample-report"]["data"]
+    shown = "".join(str(artifact["data"]) for artifact in artifacts.values())
+    assert "file://" not in shown and "](" not in shown.replace("](http", "")
     logs = read_logs(state, until=f"root {expected}")
     assert any(line.startswith("draw: 12 units") for line in logs)
     assert any(line == f"root {expected}" for line in logs)
+    assert not any(line == "Finished in state Completed()" for line in logs)
 
 
 def test_an_expected_error_is_a_failed_run_with_its_message(build, toy):
@@ -109,6 +114,64 @@ def test_a_unit_whose_object_is_damaged_is_redone_and_no_other(build, toy, tmp_p
     assert log.read_text().split() == ["5"]
 
 
+def test_a_flow_takes_every_field_of_a_request():
+    """And the short forms of the command line, so that nothing needs another way to build."""
+    import dataclasses
+    import inspect
+
+    from tangobench.flows.build_flows import BUILDS
+
+    wanted = {field.name for field in dataclasses.fields(api.Request)} - {"wait_seconds"}
+    wanted |= {"config", "commit", "root", "holdout", "workers", "runner", "address"}
+    taken = {name: set(inspect.signature(flow.fn).parameters) for name, flow in BUILDS.items()}
+    assert {*api.DATASETS, "own"} <= set(taken)
+    assert all(parameters == wanted for parameters in taken.values())
+
+
+def test_overrides_give_one_root_by_flow_and_command_line(prefect_server, tmp_path, capsys):
+    from tangobench import cli
+    from tangobench.flows.build_flows import build_lean
+
+    words = [
+        "build",
+        "lean",
+        "--set",
+        "prompt_tokens=700",
+        "--quiet",
+        "--out",
+        str(tmp_path / "cli"),
+    ]
+    assert cli.main(words) == 0
+    root = capsys.readouterr().out.strip()
+    state = build_lean(
+        overrides={"prompt_tokens": 700}, out=str(tmp_path / "flow"), workers=1, return_state=True
+    )
+    assert state.result()["root"] == root != committed_lock("lean", "sample").root
+
+
+@pytest.mark.parametrize(
+    ("parameters", "overrides"),
+    [
+        pytest.param({}, {}, id="none"),
+        pytest.param(
+            {"overrides": {"seed": 3}, "commit": "abc"}, {"seed": 3, "commit": "abc"}, id="short"
+        ),
+        pytest.param(
+            {"overrides": {"hub": {"a": 1}}, "config": "x"},
+            {"source": "hub", "hub": {"a": 1, "train": "x"}},
+            id="config",
+        ),
+    ],
+)
+def test_parameters_and_requests_are_two_forms_of_one_thing(parameters, overrides):
+    from tangobench.flows._build import Where, parameters_of, request_of
+
+    request = request_of("lean", {"profile": "mini", "out": "x", **parameters})
+    assert dict(request.overrides) == overrides
+    again = parameters_of(request, Where(workers=3))
+    assert request_of("lean", again) == request and again["workers"] == 3
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -128,11 +191,12 @@ def test_half_of_a_dask_request_is_refused(build):
     assert state.is_failed() and "--address" in state.message
 
 
-def test_verify_flow_passes_and_then_names_the_damaged_file(build, tmp_path):
+def test_verify_flow_passes_and_then_names_the_damaged_file(prefect_server, sample, tmp_path):
     from tangobench.flows.verify_flow import verify
 
-    root = build().result()["root"]
-    folder = tmp_path / "out" / "lean-sample"
+    name = "dm_math-sample"
+    folder = Path(shutil.copytree(sample("dm_math") / name, tmp_path / name))
+    root = read_lock(folder).root
     good = verify(str(folder), return_state=True)
     assert good.is_completed() and good.message == f"root {root}"
     shard = next(folder.glob("train-*.arrow"))

@@ -5,14 +5,12 @@ Library calls and the command line are compared with the same locks in their own
 
 from __future__ import annotations
 
-import importlib
-
 import pytest
 from trees import hashes
 
 from tangobench.flows._build import Where, in_process
 from tangobench.pipeline.api import DATASETS, Request
-from tangobench.pipeline.manifest import committed_lock
+from tangobench.pipeline.core.lock import committed_lock
 
 pytestmark = [
     pytest.mark.faults,
@@ -23,8 +21,9 @@ pytestmark = [
 
 
 def run_flow(dataset, out, **options):
-    flow = getattr(importlib.import_module(f"tangobench.flows.{dataset}_flow"), f"build_{dataset}")
-    state = flow(out=str(out), return_state=True, **options)
+    from tangobench.flows.build_flows import BUILDS
+
+    state = BUILDS[dataset](out=str(out), return_state=True, **options)
     assert state.is_completed(), state.message
     return state.result()["root"]
 

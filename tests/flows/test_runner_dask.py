@@ -6,12 +6,14 @@ import threading
 import time
 
 import pytest
+from samples import LOCKED
 
 from tangobench.errors import InputError, UsageError
 from tangobench.flows import _runner
 from tangobench.flows._build import Where, in_process
 from tangobench.pipeline import api
 from tangobench.pipeline.api import Request
+from tangobench.pipeline.core.lock import committed_lock
 
 pytestmark = [pytest.mark.dask, pytest.mark.xdist_group("prefect")]
 
@@ -38,7 +40,7 @@ def test_a_units_error_arrives_as_itself(dask_cluster, toy, tmp_path):
 
 
 def in_flow(cluster, out):
-    from tangobench.flows.lean_flow import build_lean
+    from tangobench.flows.build_flows import build_lean
 
     options = {"out": str(out), "runner": "dask", "address": cluster.address}
     state = build_lean(**options, return_state=True)
@@ -73,13 +75,13 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     assert len(log.read_text().split()) >= 12
 
 
-def test_units_shared_through_an_object_store(dask_cluster, object_store, expected, tmp_path):
+@pytest.mark.parametrize("dataset", LOCKED)
+def test_units_shared_through_an_object_store(dask_cluster, bucket, dataset, tmp_path):
     """Workers get nothing but the store's address: no folder of the driver is used."""
-    first = on_cluster(dask_cluster, tmp_path / "a", store=object_store)
-    assert first.lock.root == expected
+    where = Where(runner="dask", address=dask_cluster.address)
+    request = Request(name=dataset, out=str(tmp_path / "a"), store=bucket)
+    assert in_process(request, where).lock.root == committed_lock(dataset, "sample").root
     assert not (tmp_path / "a" / ".units").exists()
-    again = on_cluster(dask_cluster, tmp_path / "b", store=object_store)
-    assert again.lock.root == expected
 
 
 def test_an_address_without_a_scheduler_is_one_clear_error(monkeypatch):

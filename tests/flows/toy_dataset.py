@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from tangobench.errors import InputError
-from tangobench.pipeline import shards
-from tangobench.pipeline.build import Job, Output, Result, ShardFile, Stage, Unit
+from tangobench.pipeline.core import shards
+from tangobench.pipeline.core.build import Job, Output, Result, ShardFile, Stage, Unit
 
 FAULTS: dict = {}  # set by tests: log, seconds, bad, flaky
 

@@ -14,7 +14,7 @@ import toy_dataset
 from tangobench.pipeline import api
 
 toy_dataset.FAULTS.update(json.loads(os.environ.get("TOY_FAULTS", "{}")))
-api.module_of = lambda name: toy_dataset
+api.DATASETS["lean"] = "toy_dataset"
 api.load_spec = lambda cls, name, profile, over=None: cls()
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tangobench.eval.lean_wasm import RESULTS, LeanRun, run_lean
-from tangobench.eval.proof_wasm import first_command, without_imports
-from tangobench.pipeline.lean_fetch import open_repository
-from tangobench.pipeline.lean_git import list_files, read_files
-from tangobench.pipeline.lean_sample import package_files
-from tangobench.pipeline.lean_spec import Spec
-from tangobench.pipeline.spec import load_spec
+from tangobench.eval.proofs.lean_wasm import RESULTS, LeanRun, run_lean
+from tangobench.eval.proofs.wasm import first_command, without_imports
+from tangobench.pipeline.core.spec import load_spec
+from tangobench.pipeline.lean.fetch import open_repository
+from tangobench.pipeline.lean.git import list_files, read_files
+from tangobench.pipeline.lean.sample import package_files
+from tangobench.pipeline.lean.spec import Spec
 
 HERE = Path(__file__).parent
 MATHLIB_FILES = os.environ.get("TANGOBENCH_MATHLIB_FILES") or "400"  # or "all"

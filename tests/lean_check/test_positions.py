@@ -11,8 +11,8 @@ from collections import Counter
 
 import pytest
 
-from tangobench.pipeline.lean_lexer import mask
-from tangobench.pipeline.lean_proofs import extract
+from tangobench.pipeline.lean.lexer import mask
+from tangobench.pipeline.lean.proofs import extract
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

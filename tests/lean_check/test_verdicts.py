@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tangobench.eval.proof_check import theorems
-from tangobench.eval.proof_tasks import Task, Verdict, refusal
-from tangobench.eval.proof_wasm import WasmChecker
+from tangobench.eval.proofs.check import theorems
+from tangobench.eval.proofs.tasks import Task, Verdict, refusal
+from tangobench.eval.proofs.wasm import WasmChecker
 from tangobench.pipeline import api
-from tangobench.pipeline.lean_proofs import extract
+from tangobench.pipeline.lean.proofs import extract
 from tangobench.pipeline.reading import open_dataset
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]

@@ -88,12 +88,44 @@ def test_matched_is_nearest_multiple_of_sixteen(arch, target, d_model, depth):
         ({"arch": "gau", "qk_width": 7}, "qk_width"),
         ({"rope_base": 1.0}, "rope_base"),
         ({"global_term": "max"}, "global_term"),
+        ({"shared": 1}, "shared"),
+        ({"weighting": "cosine-null"}, "weighting"),
+        ({"arch": "untied_transformer", "weighting": "cosine"}, "weighting"),
+        ({"init_scale": 0}, "init_scale"),
     ],
 )
 def test_bad_values_are_named(fields, key):
     with pytest.raises(UsageError) as caught:
         ModelConfig(**{"arch": "tango", "width": 32, "d_model": 32, "heads": 4, **fields})
     assert caught.value.details["key"] == key
+
+
+VARIANTS = [
+    *(("tango", {"shared": False}), ("wango", {"shared": False}), ("gau", {"shared": True})),
+    ("recurrent_transformer", {"weighting": "cosine-null"}),
+    ("untied_transformer", {"weighting": "cosine-null", "null_gate": False}),
+]
+
+
+@pytest.mark.parametrize(("arch", "fields"), VARIANTS)
+def test_variants_are_counted_from_their_shapes_and_matched(arch, fields):
+    config = matched(arch, 2_000_000, d_model=128, heads=4, depth=3, vocabulary=73, **fields)
+    sizes = {name: p.numel() for name, p in build(config, device="meta").named_parameters()}
+    assert sum(sizes.values()) == config.total_params
+    assert {int(name.split(".")[1]) for name in sizes if name.startswith("blocks")} == set(
+        range(1 if config.shared else 3)
+    )
+    assert abs(config.deviation) < 0.01
+    assert ModelConfig(**config.as_json()) == config
+    assert fields.items() <= config.as_json().items()
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_later_fields_at_their_defaults_leave_no_trace(arch):
+    config = published(arch, "dm_math")
+    explicit = ModelConfig(**{**config.as_json(), "shared": config.shared})
+    assert explicit == config
+    assert not {"shared", "weighting", "init_scale"} & set(explicit.as_json())
 
 
 def test_unknown_dataset_is_named():

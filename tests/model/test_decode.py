@@ -7,9 +7,16 @@ from tangobench.model.config import ARCHS
 
 
 @pytest.mark.parametrize("prompt", (0, 1, 63, 64, 65, 129))
-@pytest.mark.parametrize("arch", ARCHS)
-def test_steps_equal_the_parallel_pass(arch, prompt):
-    model = awake(arch, chunk=64)
+@pytest.mark.parametrize(
+    ("arch", "fields"),
+    [
+        *((arch, {}) for arch in ARCHS),
+        ("tango", {"shared": False}),
+        ("untied_transformer", {"weighting": "cosine-null"}),
+    ],
+)
+def test_steps_equal_the_parallel_pass(arch, fields, prompt):
+    model = awake(arch, chunk=64, **fields)
     tokens = random_tokens(2, 140)
     with torch.no_grad():
         expected = model(tokens)

@@ -1,30 +1,18 @@
 """Fast paths against naive.py, in float64: logits and every gradient."""
 
+import math
+
 import pytest
 import torch
-from awake_models import awake, random_tokens, reference_gradients
+from awake_models import awake, compare, random_tokens
 
-from tangobench.model import crossgate, dense, naive, tango, transformer, wango
+from tangobench.eval.costs import dense
+from tangobench.model import naive, transformer, wango
 from tangobench.model.config import ARCHS
-from tangobench.model.wango_kernel import WangoKernel
+from tangobench.model.kernels import crossgate, select
+from tangobench.model.kernels.wango_scan import WangoKernel
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 255, 257, 1000)
-
-
-def compare(model, tokens):
-    generator = torch.Generator().manual_seed(1)
-    shape = (*tokens.shape, model.config.vocabulary)
-    direction = torch.randn(shape, generator=generator, dtype=torch.float64)
-    logits = model(tokens)
-    (logits * direction).sum().backward()
-    expected, gradients = reference_gradients(model, tokens, direction)
-    torch.testing.assert_close(logits, expected, rtol=1e-9, atol=1e-9)
-    for name, parameter in model.named_parameters():
-        scale = gradients[name].abs().max().clamp(min=1)
-        found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-        torch.testing.assert_close(
-            found / scale, gradients[name] / scale, rtol=0, atol=1e-9, msg=lambda m, n=name: n + m
-        )
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -36,8 +24,7 @@ def test_logits_and_gradients(arch, length):
 @pytest.mark.parametrize("length", (1, 65, 300))
 @pytest.mark.parametrize("arch", ("tango", "wango", "recurrent_transformer"))
 def test_recomputing_paths(arch, length, monkeypatch):
-    monkeypatch.setattr(tango, "FUSE_ABOVE", 0)
-    monkeypatch.setattr(transformer, "RECOMPUTE_ABOVE", 0)
+    monkeypatch.setattr(select, "RECOMPUTE_ABOVE", 0)
     monkeypatch.setattr(transformer, "ROWS_AT_ONCE", 100)
     monkeypatch.setattr(crossgate, "ROWS_AT_ONCE", 128)
     compare(awake(arch), random_tokens(3, length))
@@ -80,6 +67,41 @@ def test_ablations(arch, ablation):
     missing = {"null_gate": "null_bias", "temperature": "theta"}[ablation]
     assert f"blocks.0.{missing}" not in model.state_dict()
     compare(model, random_tokens(2, 130))
+
+
+@pytest.mark.parametrize("length", (1, 65, 300))
+@pytest.mark.parametrize(
+    ("arch", "fields"),
+    [
+        ("tango", {"shared": False}),
+        ("wango", {"shared": False}),
+        ("flash", {"shared": True}),
+        ("untied_transformer", {"weighting": "cosine-null"}),
+        ("recurrent_transformer", {"weighting": "cosine-null", "null_gate": False}),
+        ("untied_transformer", {"weighting": "cosine-null", "temperature": False}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
+def test_variants(arch, fields, length):
+    compare(awake(arch, **fields), random_tokens(2, length))
+
+
+def test_cosine_null_weighs_values_as_tango_weighs_gates():
+    """A Transformer's attention with one value per position is TANGO's average of those values."""
+    config = awake("untied_transformer", weighting="cosine-null").config
+    q, k, v = torch.randn(3, 2, config.heads, 40, config.d_head, dtype=torch.float64)
+    p = {
+        "theta": torch.tensor([1.0, 5.0], dtype=torch.float64)[: config.heads],
+        "null_bias": torch.tensor([0.3, -2.0], dtype=torch.float64)[: config.heads],
+    }
+    logits = p["theta"].clamp(max=math.log(20)).exp()[:, None, None] * torch.cosine_similarity(
+        q[..., :, None, :], k[..., None, :, :], dim=-1
+    )
+    null = (p["null_bias"][:, None] + torch.arange(1, 41).double().log())[None, :, :, None]
+    hidden = ~torch.ones(40, 40).tril().bool()
+    weights = torch.cat((logits.masked_fill(hidden, -math.inf), null.expand(2, -1, -1, -1)), -1)
+    expected = weights.softmax(-1)[..., :-1] @ v
+    torch.testing.assert_close(naive.attention(config, p, q, k, v), expected)
 
 
 @pytest.mark.parametrize("arch", ("wango", "flash"))

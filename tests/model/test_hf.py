@@ -18,14 +18,14 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tangobench.cli import main
 from tangobench.errors import CorruptionError, InputError
-from tangobench.eval.results import load_model
+from tangobench.eval.scoring.results import load_model
 from tangobench.model.config import ARCHS
 from tangobench.model.hf import TangobenchConfig, TangobenchForCausalLM, export, wrap
 from tangobench.model.hf_tokenizers import gpt2_tokenizer, math_tokenizer, tokenizer_for
-from tangobench.model.recipes import RECIPES, Run
-from tangobench.model.train import Options, train
-from tangobench.pipeline import dm_vocab
-from tangobench.pipeline.tokens import gpt2
+from tangobench.model.training.recipes import RECIPES, Run
+from tangobench.model.training.train import Options, train
+from tangobench.pipeline.dm_math import vocabulary
+from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
 PROMPT = random_tokens(3, 20) + 4  # no special symbol among them
 
@@ -118,8 +118,8 @@ def test_their_generation_is_ours(arch, tmp_path):
     model = math_model(arch, torch.float32)
     again = AutoModelForCausalLM.from_pretrained(export(model, tmp_path))
     theirs = again.generate(PROMPT, max_new_tokens=9, do_sample=False)[:, 20:]
-    ours = model.generate(PROMPT, 9, stop=dm_vocab.EOS)
-    ended = (ours == dm_vocab.EOS).cumsum(1) > 0
+    ours = model.generate(PROMPT, 9, stop=vocabulary.EOS)
+    ended = (ours == vocabulary.EOS).cumsum(1) > 0
     assert torch.equal(theirs[:, : ours.shape[1]][~ended], ours[~ended])
 
 
@@ -137,7 +137,7 @@ def test_gpt2_text_comes_back(text):
 
 
 def test_math_rows_are_ours(tmp_path):
-    ids, _ = dm_vocab.encode("What is (-3)*2 + 1?", "-5")
+    ids, _ = vocabulary.encode("What is (-3)*2 + 1?", "-5")
     export(math_model(), tmp_path)
     for tokenizer in (math_tokenizer(), AutoTokenizer.from_pretrained(tmp_path)):
         text = "<bos>What is (-3)*2 + 1?<sep>-5<eos>"

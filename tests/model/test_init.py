@@ -52,6 +52,15 @@ def test_scale(arch, name, std):
     assert value.std().item() == pytest.approx(std, rel=4 / math.sqrt(value.numel()))
 
 
+def test_another_reading_of_the_scale():
+    """The paper's literal "four block applications" at depth 8."""
+    deep, literal = state("tango", depth=8), state("tango", depth=8, init_scale=4)
+    torch.testing.assert_close(
+        literal["blocks.0.wo"], deep["blocks.0.wo"] * math.sqrt(2), rtol=1e-6, atol=0
+    )
+    assert torch.equal(literal["blocks.0.wg"], deep["blocks.0.wg"])
+
+
 def test_constants():
     tango, flash = state("tango"), state("flash")
     assert torch.allclose(tango["blocks.0.theta"], torch.tensor(math.log(10)))

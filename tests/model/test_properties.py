@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangobench.errors import InputError
-from tangobench.model import crossgate, layers, naive
+from tangobench.model import layers, naive
 from tangobench.model.config import ARCHS
-from tangobench.model.gau_kernel import squared_relu_mix
-from tangobench.model.tango_kernel import TangoKernel
-from tangobench.model.wango_kernel import WangoKernel
+from tangobench.model.kernels import crossgate
+from tangobench.model.kernels.squared_relu import squared_relu_mix
+from tangobench.model.kernels.tango_strips import TangoKernel
+from tangobench.model.kernels.wango_scan import WangoKernel
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -8,10 +8,10 @@ from trees import hashes, temporary_files
 
 from tangobench.errors import InputError, ResourceError, UsageError
 from tangobench.pipeline import api
-from tangobench.pipeline.build import Job, Output, Stage, Unit
-from tangobench.pipeline.pool import ProcessRunner, SerialRunner
-from tangobench.pipeline.progress import Reporter
-from tangobench.pipeline.store import open_store
+from tangobench.pipeline.core.build import Job, Output, Stage, Unit
+from tangobench.pipeline.core.pool import ProcessRunner, SerialRunner
+from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.store import open_store
 
 
 def test_build_then_reuse(toy, tmp_path):
@@ -127,7 +127,9 @@ def test_progress_survives_a_reader_that_went_away():
 
 def tick_by_20_seconds(monkeypatch) -> None:
     clock = iter(range(0, 1000, 20))
-    monkeypatch.setattr("tangobench.pipeline.progress.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr(
+        "tangobench.pipeline.core.progress.time.monotonic", lambda: float(next(clock))
+    )
 
 
 def test_rate_and_time_left_do_not_count_what_was_kept_from_before(monkeypatch):

@@ -39,3 +39,24 @@ def reference_gradients(
     (logits * direction).sum().backward()
     zero = {n: torch.zeros_like(p) for n, p in params.items()}
     return logits.detach(), {n: zero[n] if p.grad is None else p.grad for n, p in params.items()}
+
+
+def compare(model: LanguageModel, tokens: torch.Tensor, tolerance: float = 1e-9) -> None:
+    """Logits and every gradient of a model against naive.py."""
+    generator = torch.Generator().manual_seed(1)
+    shape = (*tokens.shape, model.config.vocabulary)
+    direction = torch.randn(shape, generator=generator, dtype=torch.float64).to(model.embed.dtype)
+    logits = model(tokens)
+    (logits * direction).sum().backward()
+    expected, gradients = reference_gradients(model, tokens, direction)
+    torch.testing.assert_close(logits, expected, rtol=tolerance, atol=tolerance)
+    for name, parameter in model.named_parameters():
+        scale = gradients[name].abs().max().clamp(min=1)
+        found = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(
+            found / scale,
+            gradients[name] / scale,
+            rtol=0,
+            atol=tolerance,
+            msg=lambda m, n=name: n + m,
+        )

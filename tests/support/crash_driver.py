@@ -25,10 +25,12 @@ from operations import before_each
 from trees import hashes, temporary_files
 
 from tangobench.errors import TangobenchError
-from tangobench.pipeline import api, build, publish, store
-from tangobench.pipeline.hashing import sha256_file
-from tangobench.pipeline.manifest import LOCK_NAME
-from tangobench.pipeline.pool import SerialRunner
+from tangobench.pipeline import api
+from tangobench.pipeline.core import build, publish, store
+from tangobench.pipeline.core.hashing import sha256_file
+from tangobench.pipeline.core.lock import LOCK_NAME
+from tangobench.pipeline.core.pool import SerialRunner
+from tangobench.pipeline.core.verify import verify
 
 DIED = 137
 WRITING = {"open", "write", "fsync", "mkdir", "replace", "link"}
@@ -119,7 +121,7 @@ def left_behind(out: Path, folder: str, expected: dict[str, str]) -> list[str]:
             wrong.append(f"record {path.name} is not whole")
     if (out / folder / LOCK_NAME).exists():
         try:
-            publish.verify(out / folder)
+            verify(out / folder)
         except TangobenchError as error:
             if error.kind != "file-extra":
                 wrong.append(f"there is a lock but: {error.message}")
@@ -159,7 +161,7 @@ def naive(kind: str) -> None:
     store.LocalStore._unnamed = store.RemoteStore._unnamed  # whole, by the writer above
     if kind == "trusting":
         store.Store.get = trusting_get
-        publish._holds = lambda path, entry: path.exists()
+        publish.holds = lambda path, entry: path.exists()
 
 
 def try_point(
@@ -200,7 +202,7 @@ def main() -> None:
         remember(args.memo)
     if args.naive:
         naive(args.naive)
-    api.module_of(args.dataset)
+    api.door(args.dataset, "build")
     total = count(args.dataset, args.place / "whole")
     expected = hashes(args.place / "whole" / f"{args.dataset}-sample")
     step = 1 if args.points == "all" else max(1, total // int(args.points))

@@ -14,8 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.errors import InputError
-from tangobench.pipeline import api, shards, spec
-from tangobench.pipeline.build import (
+from tangobench.pipeline import api
+from tangobench.pipeline.core import shards, spec
+from tangobench.pipeline.core.build import (
     Job,
     Output,
     Result,
@@ -26,7 +27,7 @@ from tangobench.pipeline.build import (
     Unit,
     shard_unit,
 )
-from tangobench.pipeline.hashing import rows_sha256
+from tangobench.pipeline.core.hashing import rows_sha256
 
 NAME = "toy"
 MANIFEST = str(Path(__file__).with_name("fault_toy.toml"))
@@ -110,7 +111,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         source={"generator": 1},
         origin={"where": source},
         tokenizer=None,
-        configs={"wide": row, "long": row},
+        configs={"wide": row, "long": {**row, "context": 10}},
         counts={"sum": sum(r.result["sum"] for r in drawn), "records": [r.result for r in drawn]},
         drops={"odd": 0},
         notes={"share": 1e-05, "by number": {n: n for n in range(12)}},

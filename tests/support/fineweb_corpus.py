@@ -132,7 +132,8 @@ def read_decisions(folder: Path) -> list[dict]:
 
 def build(out: Path, source: object, **options):
     """A build with short rows and small units, so that a small corpus has many of both."""
-    overrides = {"context": 512, "unit_bytes": 1 << 16, **options.pop("overrides", {})}
+    rules = {"context": 512, "unit_bytes": 1 << 16, "near_duplicates": "off"}
+    overrides = {**rules, **options.pop("overrides", {})}
     return api.build(
         "fineweb", out=str(out), source=None if source is None else str(source),
         overrides=overrides, **options,

@@ -18,15 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from tangobench.errors import CorruptionError, UsageError
-from tangobench.pipeline import api, shards
-from tangobench.pipeline.hashing import sha256_bytes
-from tangobench.pipeline.lean_lexer import Unterminated, mask
-from tangobench.pipeline.lean_proofs import extract
-from tangobench.pipeline.manifest import read_lock, seal, sign
-from tangobench.pipeline.reading import Shard
-from tangobench.pipeline.spec import manifest_file, read_spec
-from tangobench.pipeline.store import Record
-from tangobench.pipeline.text import normalise_url
+from tangobench.pipeline import api
+from tangobench.pipeline.core import shards
+from tangobench.pipeline.core.contents import Rules
+from tangobench.pipeline.core.hashing import sha256_bytes
+from tangobench.pipeline.core.lock import read_lock, seal, sign
+from tangobench.pipeline.core.shard_reader import Shard
+from tangobench.pipeline.core.spec import manifest_file, read_spec
+from tangobench.pipeline.core.store import Record
+from tangobench.pipeline.fineweb.urls import normalise_url
+from tangobench.pipeline.lean.lexer import Unterminated, mask
+from tangobench.pipeline.lean.proofs import extract
 
 
 @functools.cache
@@ -70,7 +72,7 @@ def spec(data: bytes) -> None:
     path = _file(data, "spec.toml")
     for name in api.DATASETS:
         try:
-            read_spec(api.module_of(name).Spec, path, "sample")
+            read_spec(api.door(name, "Spec"), path, "sample")
         except UsageError as error:
             assert error.fix
 
@@ -93,6 +95,9 @@ def lock(data: bytes) -> None:
         assert not any(path.startswith("/") or ".." in path.split("/") for path in paths)
 
 
+_RULES = Rules(columns=None, context=8, vocabulary=99, combinations=0)
+
+
 @functools.cache
 def _shard() -> tuple[bytes, dict[str, Any]]:
     import numpy as np
@@ -113,7 +118,7 @@ def shard(data: bytes) -> None:
     offsets = [min(offset, max(0, len(data) - 1)) for offset in info["batch_offsets"]]
     fitting = {"path": path.name, "bytes": len(data), "sha256": sha256_bytes(data)}
     try:
-        opened = Shard(path.parent, {**info, **fitting, "batch_offsets": offsets})
+        opened = Shard(path.parent, {**info, **fitting, "batch_offsets": offsets}, _RULES)
         for row in range(info["rows"]):
             opened.tokens(row).sum()
         opened.check_rows()
@@ -141,7 +146,7 @@ def seeds(name: str) -> list[bytes]:
     if name == "lean":
         root = Path(str(manifest_file(""))).parent / "pipeline" / "data" / "lean_sample"
         files = sorted(root.rglob("*.lean")) or sorted(
-            Path(api.__file__).parent.glob("data/lean_sample/**/*.lean")
+            Path(api.__file__).parent.glob("lean/sample_project/**/*.lean")
         )
         return [path.read_bytes()[:2000] for path in files[:8]]
     if name == "url":

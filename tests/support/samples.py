@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tangobench.pipeline import api
-from tangobench.pipeline.spec import manifest_file
+from tangobench.pipeline.core.spec import manifest_file
 
 LOCKED = [name for name in api.DATASETS if manifest_file(f"{name}.sample.lock.json").exists()]
 

@@ -26,10 +26,11 @@ from operations import before_each
 from training import EVERY, STEPS, options, tiny_run
 
 from tangobench.errors import ResourceError
-from tangobench.model import checkpoint
-from tangobench.model.metrics import read_metrics
-from tangobench.model.train import run_folder, train
-from tangobench.pipeline.files import PARTIAL
+from tangobench.model.training import checkpoint
+from tangobench.model.training.metrics import read_metrics
+from tangobench.model.training.runs import run_folder
+from tangobench.model.training.train import train
+from tangobench.pipeline.core.files import PARTIAL
 
 RUN = tiny_run()
 
@@ -126,7 +127,9 @@ def full(data: Path, place: Path, share: str) -> dict[str, object]:
         out = fresh(data, place / "full")
 
         def fail(number: int, name: str, arguments: tuple, point: int = point) -> None:
-            if number == point and name in ("open", "write", "fsync", "replace", "mkdir"):
+            reads = name == "open" and not arguments[1] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+            writes = name in ("open", "write", "fsync", "replace", "mkdir") and not reads
+            if number == point and writes:
                 raise OSError(errno.ENOSPC, "full")
 
         def failing(out: Path = out, fail: Callable = fail) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from tangobench.model.recipes import RECIPES, Run
-from tangobench.model.train import Options
+from tangobench.model.training.recipes import RECIPES, Run
+from tangobench.model.training.train import Options
 
 STEPS = 8
 EVERY = 2

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from tangobench.pipeline.files import PARTIAL
-from tangobench.pipeline.manifest import RUN_NAME
+from tangobench.pipeline.core.files import PARTIAL
+from tangobench.pipeline.core.lock import RUN_NAME
 
 
 def hashes(folder: Path) -> dict[str, str]:

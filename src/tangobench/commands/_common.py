@@ -6,7 +6,10 @@ import argparse
 import json
 import math
 import sys
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from tangobench.catalogue import CATALOGUE, TEST_SETS
 
 PROFILE_HELP: Final = (
     "sample: embedded input, seconds, no network (default); mini: real sources, minutes; "
@@ -20,12 +23,31 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
 
 
-def add_request_options(parser: argparse.ArgumentParser) -> None:
-    """What to build and from what."""
-    parser.add_argument("dataset", help="fineweb, lean or dm_math")
-    parser.add_argument("--profile", default="sample", metavar="NAME", help=PROFILE_HELP)
-    parser.add_argument("--out", default="out", metavar="DIR", help="parent folder (default: out)")
+def add_request_options(
+    parser: argparse.ArgumentParser, datasets: Literal["+"] | None = None
+) -> None:
+    """What to build and from what; `datasets` is "+" for a command that builds several."""
+    names = ", ".join(CATALOGUE | TEST_SETS)
+    parser.add_argument(
+        "dataset",
+        nargs=datasets,
+        help=f"{names} or a manifest of your own (see `init`): FILE.toml",
+    )
+    parser.add_argument("--profile", metavar="NAME", help=PROFILE_HELP)
+    parser.add_argument(
+        "--out", default="out", metavar="DIR", help="parent folder, or s3://… (default: out)"
+    )
     parser.add_argument("--source", metavar="WHERE", help="input instead of the profile's own")
+    parser.add_argument(
+        "--stream", action="store_true", help="fineweb: read in ranges instead of downloading once"
+    )
+    parser.add_argument(
+        "--patience",
+        type=seconds,
+        default=120.0,
+        metavar="SECONDS",
+        help="how long a source may send nothing before the build gives up (default: 120)",
+    )
     parser.add_argument("--workers", type=count, default=1, metavar="N", help="processes")
     parser.add_argument("--manifest", metavar="TOML", help="a spec of your own")
     parser.add_argument(
@@ -40,13 +62,16 @@ def add_request_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="fineweb: train on this config of the hub (sample-10BT, default: all of it, a dump)",
     )
-    parser.add_argument("--commit", metavar="SHA", help="lean: another commit than the spec's")
+    parser.add_argument(
+        "--commit", metavar="REV", help="lean: a commit id, HEAD, a tag or a branch"
+    )
     parser.add_argument("--root", metavar="DIR", help="lean: another folder of the repository")
     parser.add_argument(
         "--holdout",
         action="append",
-        metavar="DIR",
-        help="lean: a folder that becomes validation, instead of the hashed share; may be repeated",
+        metavar="PATH",
+        help="lean: a folder or file that becomes validation, instead of the hashed share; may be "
+        "repeated",
     )
 
 
@@ -56,6 +81,13 @@ def count(word: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
     return number
+
+
+def place(word: str) -> Any:
+    """A dataset folder, here or in an object store."""
+    from tangobench.pipeline.core.remote import place_of
+
+    return place_of(word)
 
 
 def seconds(word: str) -> float:
@@ -99,13 +131,34 @@ def overrides_of(words: list[str]) -> dict[str, Any]:
 
 def request_overrides(args: argparse.Namespace) -> dict[str, Any]:
     """`--set`, and the options that are short for it."""
-    short = {key: getattr(args, key) for key in ("commit", "root", "holdout")}
-    given = {key: value for key, value in short.items() if value is not None}
-    overrides = {**overrides_of(args.set), **given}
-    if args.config is not None:
-        overrides["source"] = "hub"
-        overrides["hub"] = {**overrides.get("hub", {}), "train": args.config}
-    return overrides
+    from tangobench.pipeline.api import spec_overrides
+
+    short = {key: getattr(args, key) for key in ("config", "commit", "root", "holdout")}
+    return spec_overrides(overrides_of(args.set), **short)
+
+
+def settle(args: argparse.Namespace) -> None:
+    """Fill in what an own manifest decides: name and kind of the dataset, default profile."""
+    args.kind, profiles = None, ["sample"]
+    if args.dataset.endswith(".toml"):
+        from tangobench.errors import UsageError
+        from tangobench.pipeline.api import DATASETS, OWN
+        from tangobench.pipeline.core.spec import read_document
+
+        args.manifest = args.dataset
+        document = read_document(Path(args.manifest))
+        args.kind = document.get("kind")
+        if args.kind not in (*OWN, *DATASETS):
+            raise UsageError(
+                f"{args.manifest} says kind = {args.kind!r}",
+                kind="spec-kind",
+                fix=f"set kind to one of {', '.join((*OWN, *DATASETS))}; "
+                "`tangobench init documents my-corpus.toml` writes a template",
+            )
+        args.dataset = Path(args.manifest).stem
+        named = document.get("profiles", {})
+        profiles = list(named) if isinstance(named, dict) and named else ["full"]
+    args.profile = args.profile or profiles[0]
 
 
 def emit_json(value: Any) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tangobench.commands._common import (
     add_output_options,
     add_request_options,
     emit_json,
+    place,
     request_overrides,
     seconds,
+    settle,
 )
 from tangobench.errors import MismatchError, ResourceError, UsageError
 
@@ -30,7 +33,37 @@ def add(commands: Any) -> None:
         description="Build OUT/DATASET-PROFILE. A killed or failed build resumes with the same "
         "command. The last line printed is the root hash.",
     )
-    add_request_options(builder)
+    add_build_options(builder)
+    builder.set_defaults(run=_build)
+    verifier = commands.add_parser(
+        "verify",
+        help="check every byte of a dataset folder",
+        description="Check FOLDER, or every dataset of a profile that is in OUT (`--out`), and "
+        "print the root of each. Datasets that are not there are named and skipped.",
+    )
+    verifier.add_argument(
+        "folder", type=place, nargs="?", help="a dataset folder or s3://… address"
+    )
+    verifier.add_argument("--out", type=Path, metavar="OUT", help="check what is in OUT instead")
+    verifier.add_argument("--profile", default="sample", help="with --out: which (default sample)")
+    verifier.add_argument("--against", metavar="LOCK", help="also require this lock's root")
+    add_output_options(verifier)
+    verifier.set_defaults(run=_verify)
+    differ = commands.add_parser("diff", help="two locks or folders, field by field")
+    differ.add_argument("a", type=place)
+    differ.add_argument("b", type=place)
+    add_output_options(differ)
+    differ.set_defaults(run=_diff)
+
+
+def add_build_options(
+    builder: argparse.ArgumentParser, datasets: Literal["+"] | None = None
+) -> None:
+    """What `build` takes, and `python -m tangobench.flows` too."""
+    add_request_options(builder, datasets)
+    builder.add_argument("--title", help="the card's title, instead of the input's")
+    builder.add_argument("--licence", metavar="SPDX", help="the licence of the rows: odc-by, mit")
+    builder.add_argument("--source-url", metavar="URL", help="source of the input, for the card")
     builder.add_argument("--store", metavar="WHERE", help="unit store: a folder or fsspec URL")
     builder.add_argument(
         "--runner",
@@ -49,20 +82,10 @@ def add(commands: Any) -> None:
         "project's own)",
     )
     add_output_options(builder)
-    builder.set_defaults(run=_build)
-    verifier = commands.add_parser("verify", help="check every byte of a dataset folder")
-    verifier.add_argument("folder", type=Path)
-    verifier.add_argument("--against", metavar="LOCK", help="also require this lock's root")
-    add_output_options(verifier)
-    verifier.set_defaults(run=_verify)
-    differ = commands.add_parser("diff", help="two locks or folders, field by field")
-    differ.add_argument("a", type=Path)
-    differ.add_argument("b", type=Path)
-    add_output_options(differ)
-    differ.set_defaults(run=_diff)
 
 
-def _request(args: argparse.Namespace) -> Any:
+def request(args: argparse.Namespace) -> Any:
+    """What a command line asks for."""
     from tangobench.pipeline.api import Request
 
     return Request(
@@ -72,15 +95,22 @@ def _request(args: argparse.Namespace) -> Any:
         source=args.source,
         store=getattr(args, "store", None),
         manifest=args.manifest,
+        kind=args.kind,
         overrides=request_overrides(args),
         wait_seconds=getattr(args, "wait", 0.0),
+        title=getattr(args, "title", None) or "",
+        licence=getattr(args, "licence", None) or "",
+        source_url=getattr(args, "source_url", None) or "",
+        stream=args.stream,
+        patience=args.patience,
     )
 
 
 def _plan(args: argparse.Namespace) -> int:
     from tangobench.pipeline import api
 
-    planned = api.plan(_request(args), args.workers)
+    settle(args)
+    planned = api.plan(request(args), args.workers)
     if args.json:
         emit_json(planned)
         return 0
@@ -90,7 +120,7 @@ def _plan(args: argparse.Namespace) -> int:
 
 def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
     """A plan as lines for people."""
-    from tangobench.pipeline.progress import duration, size
+    from tangobench.pipeline.core.progress import duration, size
 
     seconds = planned["core_seconds"]
     return [
@@ -105,49 +135,51 @@ def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
 
 
 def _build(args: argparse.Namespace) -> int:
-    from tangobench.pipeline.progress import Reporter
-
+    settle(args)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's would spin, with no matrix to do
-    reporter = Reporter(quiet=args.quiet or args.json)
     runner = _runner(args)  # first: worker processes load while this one does
-    import tangobench.pipeline.without_pandas  # noqa: F401
+    import tangobench.pipeline.core.no_pandas  # noqa: F401
+    from tangobench.pipeline import api
 
     try:
-        built = _run_build(args, runner, reporter)
+        return build(args, lambda request, reporter: api.run(request, runner, reporter))
     finally:
         runner.close()
+
+
+def build(args: argparse.Namespace, run: Callable[[Any, Any], Any]) -> int:
+    """Build with `run(request, reporter)` and print what was built; the last line is the root."""
+    from tangobench.pipeline.core.lock import require_root
+    from tangobench.pipeline.core.progress import Reporter
+
+    reporter = Reporter(quiet=args.quiet or args.json)
+    wanted = request(args)
+    expected = args.against and _expected(args.against, args.dataset, args.profile)
+    if args.profile != "sample":
+        _announce(wanted, args.workers, reporter)
+    built = run(wanted, reporter)
+    if expected:
+        require_root(built.lock, expected, str(built.folder))
     if args.json:
         emit_json({"folder": str(built.folder), "root": built.lock.root, **_summary(built.lock)})
         return 0
     for line in summary_lines(built.lock):
         reporter.say(line)
     reporter.say(f"{built.folder}")
-    print(built.lock.root)
+    print(built.lock.root, flush=True)
     return 0
-
-
-def _run_build(args: argparse.Namespace, runner: Any, reporter: Any) -> Any:
-    from tangobench.pipeline import api
-    from tangobench.pipeline.manifest import require_root
-
-    request = _request(args)
-    expected = args.against and _expected(args.against, args.dataset, args.profile)
-    if args.profile != "sample":
-        _announce(request, args.workers, reporter)
-    built = api.run(request, runner, reporter)
-    if expected:
-        require_root(built.lock, expected, str(built.folder))
-    return built
 
 
 def _announce(request: Any, workers: int, reporter: Any) -> None:
     from tangobench.pipeline import api
-    from tangobench.pipeline.files import free_bytes
-    from tangobench.pipeline.progress import size
+    from tangobench.pipeline.core.files import free_bytes
+    from tangobench.pipeline.core.progress import size
 
     planned = api.plan(request, workers)
     for line in plan_lines(planned, workers):
         reporter.say(line)
+    if not isinstance(request.folder, Path):
+        return
     free = free_bytes(request.folder)
     if planned["disk_bytes"] > free and not request.folder.exists():
         raise ResourceError(
@@ -160,11 +192,12 @@ def _announce(request: Any, workers: int, reporter: Any) -> None:
 
 
 def _runner(args: argparse.Namespace) -> Any:
-    from tangobench.pipeline.pool import make_runner
+    from tangobench.pipeline.api import preload_of
+    from tangobench.pipeline.core.pool import make_runner
 
     if args.runner == "processes" and args.address is None:
-        light = ["tangobench.pipeline.without_pandas"]
-        return make_runner(args.workers, args.dataset, preload=light)
+        light = ["tangobench.pipeline.core.no_pandas"]
+        return make_runner(args.workers, preload=[*light, *preload_of(args.kind or args.dataset)])
     from tangobench.flows._runner import make_flow_runner
 
     return make_flow_runner(args.runner, workers=args.workers, address=args.address)
@@ -186,7 +219,7 @@ def _summary(lock: Any) -> dict[str, Any]:
 
 def summary_lines(lock: Any) -> list[str]:
     """What a dataset holds, for people."""
-    from tangobench.pipeline.cards import flatten
+    from tangobench.pipeline.core.cards import flatten
 
     lines = []
     for config in lock.configs:
@@ -199,8 +232,45 @@ def summary_lines(lock: Any) -> list[str]:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    from tangobench.pipeline.manifest import require_root
-    from tangobench.pipeline.publish import verify
+    if (args.folder is None) == (args.out is None):
+        raise UsageError(
+            "verify needs a dataset folder or --out",
+            kind="verify-what",
+            fix="tangobench verify out/lean-sample, or tangobench verify --out out",
+        )
+    return _verify_one(args) if args.out is None else _verify_all(args)
+
+
+def _verify_all(args: argparse.Namespace) -> int:
+    """Every dataset of a profile in a folder; what is not there is named and skipped."""
+    from tangobench.catalogue import CATALOGUE, TEST_SETS
+    from tangobench.pipeline.core.lock import LOCK_NAME, committed_lock
+
+    tests = [name for name in TEST_SETS if (args.out / f"{name}-{args.profile}").exists()]
+    names, found = [f"{name}-{args.profile}" for name in (*CATALOGUE, *tests)], 0
+    for name in names:
+        folder = args.out / name
+        if not (folder / LOCK_NAME).exists():
+            print(f"{folder}: skipped, not built", file=sys.stderr)
+            continue
+        missing = args.against == "committed" and committed_lock(*name.rsplit("-", 1)) is None
+        if missing:
+            print(f"{folder}: the project ships no lock to compare with", file=sys.stderr)
+        one = {**vars(args), "folder": folder, "against": None if missing else args.against}
+        _verify_one(argparse.Namespace(**one))
+        found += 1
+    if not found:
+        raise UsageError(
+            f"{args.out} holds none of {', '.join(names)}",
+            kind="nothing-to-verify",
+            fix=f"build one first: tangobench build lean --profile {args.profile} --out {args.out}",
+        )
+    return 0
+
+
+def _verify_one(args: argparse.Namespace) -> int:
+    from tangobench.pipeline.core.lock import require_root
+    from tangobench.pipeline.core.verify import verify
 
     lock = verify(args.folder)
     if args.against is not None:
@@ -219,10 +289,10 @@ def _verify(args: argparse.Namespace) -> int:
 
 def _expected(against: str, name: str, profile: str) -> Any:
     """The lock to compare with: a file or folder, or the project's own."""
-    from tangobench.pipeline.manifest import committed_lock, read_lock
+    from tangobench.pipeline.core.lock import committed_lock, read_lock
 
     if against != "committed":
-        return read_lock(Path(against))
+        return read_lock(place(against))
     expected = committed_lock(name, profile)
     if expected is None:
         raise UsageError(
@@ -234,7 +304,7 @@ def _expected(against: str, name: str, profile: str) -> Any:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from tangobench.pipeline.manifest import differences, read_lock, short
+    from tangobench.pipeline.core.lock import differences, read_lock, short
 
     first, second = read_lock(args.a), read_lock(args.b)
     found = list(differences(first.data, second.data))
@@ -243,14 +313,15 @@ def _diff(args: argparse.Namespace) -> int:
     else:
         for name, a, b in found:
             print(f"{name}\n  a  {short(a, 100)}\n  b  {short(b, 100)}")
-    if first.root == second.root:
+    if (first.root, first.content_root) == (second.root, second.content_root):
         if not args.json:
             print(f"same root {first.root}")
         return 0
     if args.json:
         return MismatchError.exit_code
+    name = "root" if first.root != second.root else "content_root"
     raise MismatchError(
-        f"roots differ: {first.root} and {second.root}",
-        kind="root-mismatch",
+        f"{name}s differ: {first.data[name]} and {second.data[name]}",
+        kind=f"{name.replace('_', '-')}-mismatch",
         fix="the fields above show where they part",
     )

@@ -99,21 +99,35 @@ def _constraints() -> list[Check]:
     path = Path(__file__).resolve().parents[3] / "constraints.txt"
     if not path.is_file():
         return [Check("constraints", "warn", "no constraints.txt beside the package")]
-    other = []
+    other, covered = [], {"tangobench", "pip", "setuptools"}
     for line in path.read_text(encoding="utf-8").splitlines():
         if found := re.fullmatch(r"([A-Za-z0-9_.\-]+)==(\S+)", line.strip()):
+            covered.add(_plain(found[1]))
             version = _version(found[1])
             if version is not None and version.split("+")[0] != found[2]:
                 other.append(f"{found[1]} {version} (tested: {found[2]})")
-    if not other:
-        return [Check("constraints", "ok", "every installed package has the tested version")]
-    shown = ", ".join(other[:5]) + (f" and {len(other) - 5} more" if other[5:] else "")
-    return [Check("constraints", "warn", shown, "run `make setup` for the tested set")]
+    installed = {_plain(package.name) for package in importlib.metadata.distributions()}
+    checks = [Check("constraints", "ok", "every installed package has the tested version")]
+    if other:
+        checks = [Check("constraints", "warn", _some(other), "run `make setup` for the tested set")]
+    if unknown := sorted(installed - covered):
+        fix = "fine if you installed them yourself; nothing here was tested with them"
+        checks.append(Check("beyond constraints", "warn", _some(unknown), fix))
+    return checks
+
+
+def _plain(name: str) -> str:
+    """A package's name in the one spelling that compares equal."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
 
 
 def _vocabulary() -> list[Check]:
     try:
-        from tangobench.pipeline.tokens import gpt2
+        from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
         tokens = gpt2()
         fine = tokens.encode("hello world").tolist() == [31373, 995]
@@ -133,8 +147,8 @@ def _git() -> list[Check]:
 
 
 def _disk(out: Path) -> list[Check]:
-    from tangobench.pipeline.files import free_bytes
-    from tangobench.pipeline.progress import size
+    from tangobench.pipeline.core.files import free_bytes
+    from tangobench.pipeline.core.progress import size
 
     free = free_bytes(out.absolute())
     enough = free > 20e9

@@ -34,17 +34,16 @@ def _export(args: argparse.Namespace) -> int:
         raise UsageError(
             "export needs the transformers package",
             kind="missing-extra",
-            fix="pip install 'tangobench[interop]'",
+            fix="pip install transformers",
         ) from None
-    from tangobench.eval.results import load_model
+    from tangobench.eval.scoring.results import load_model
+    from tangobench.model.training.runs import find_run_folder
 
     if args.target.exists() and (not args.target.is_dir() or any(args.target.iterdir())):
         raise UsageError(
             f"{args.target} is not empty", kind="not-empty", fix="name a new or empty folder"
         )
-    folder = Path(args.run_folder)
-    if not folder.is_dir():
-        folder = Path(args.out) / "runs" / args.run_folder
+    folder = find_run_folder(args.run_folder, args.out)
     path = export(load_model(folder), args.target)
     if args.json:
         emit_json({"folder": str(path)})

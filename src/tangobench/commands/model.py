@@ -6,7 +6,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tangobench.catalogue import CATALOGUE
 from tangobench.commands._common import add_output_options, count, emit_json
+from tangobench.commands.train import add_kernel_option
 
 if TYPE_CHECKING:
     from tangobench.model.config import ModelConfig
@@ -22,13 +24,15 @@ def add(commands: Any) -> None:
     info = actions.add_parser(
         "info",
         help="parameters, operations and memory at the paper's sizes",
-        description="Parameters are counted from the real module, operations by the paper's "
-        "formulas (and traced with --trace), memory for one sequence at the dataset's context.",
+        description="Parameters, operations and the memory of decoding by the paper's formulas. "
+        "--trace also runs the real module: operations, and activations kept for training.",
     )
     info.add_argument("--arch", default="all", metavar="NAME", help="one of the six, or all")
-    info.add_argument("--dataset", default="fineweb", help="fineweb, lean or dm_math")
+    info.add_argument("--dataset", default="fineweb", help=" or ".join(CATALOGUE))
     info.add_argument("--depth", type=count, default=4, metavar="N", help="block applications")
-    info.add_argument("--trace", action="store_true", help="also count a dense traced run")
+    info.add_argument(
+        "--trace", action="store_true", help="also trace the real module (needs torch, seconds)"
+    )
     add_output_options(info)
     info.set_defaults(run=_info)
     _add_speed(actions)
@@ -50,6 +54,7 @@ def _add_speed(actions: Any) -> None:
         "--size", default="mini", help="mini: 0.8M parameters (default); published: 44M"
     )
     speed.add_argument("--device", default="cpu", help="cpu (default) or cuda")
+    add_kernel_option(speed)
     speed.add_argument("--precision", default="fp32", help="fp32 (default) or bf16")
     speed.add_argument(
         "--rounds", type=count, default=1, metavar="N",
@@ -81,11 +86,10 @@ def _info(args: argparse.Namespace) -> int:
 
 def describe(config: ModelConfig, dataset: str, *, trace: bool) -> dict[str, Any]:
     """One architecture as a JSON object; MACs are for one sequence at the dataset's context."""
-    from tangobench.eval import macs, params
+    from tangobench.model import macs
 
-    counts = params.count(config)
     terms = macs.formula(config, config.context)
-    traced = {"macs_traced_terms": macs.traced(config, config.context)} if trace else {}
+    traced = _traced(config) if trace else {}
     return {
         "arch": config.arch,
         "dataset": dataset,
@@ -95,8 +99,8 @@ def describe(config: ModelConfig, dataset: str, *, trace: bool) -> dict[str, Any
         "heads": 1 if config.gated_attention_unit else config.heads,
         "width": config.width,
         "shared_block": config.shared,
-        "nonembedding_params": counts.nonembedding,
-        "total_params": counts.total,
+        "nonembedding_params": config.nonembedding_params,
+        "total_params": config.total_params,
         "target_params": config.target_params,
         "deviation": config.deviation,
         "macs": sum(terms.values()),
@@ -105,8 +109,17 @@ def describe(config: ModelConfig, dataset: str, *, trace: bool) -> dict[str, Any
         **traced,
         "macs_per_token": {str(t): sum(macs.formula(config, t).values()) // t for t in _LENGTHS},
         "scaling": macs.SCALING[config.arch],
+        "decode_state_bytes": 4 * macs.decode_state_values(config, config.context),
+    }
+
+
+def _traced(config: ModelConfig) -> dict[str, Any]:
+    """Operations and kept activations of the real module; needs torch and seconds."""
+    from tangobench.eval.costs import macs, params
+
+    return {
+        "macs_traced_terms": macs.traced(config, config.context),
         "kept_activation_bytes": params.kept_activation_bytes(config, config.context),
-        "decode_state_bytes": 4 * params.decode_state_values(config, config.context),
     }
 
 
@@ -118,17 +131,19 @@ def _line(row: dict[str, Any]) -> tuple[str, ...]:
         f"{row['total_params']:,}",
         row["macs_printed"],
         row["scaling"],
-        f"{row['kept_activation_bytes'] / 1e6:,.0f} MB",
+        f"{row['kept_activation_bytes'] / 1e6:,.0f} MB" if "kept_activation_bytes" in row else "–",
         f"{row['decode_state_bytes'] / 1e6:,.0f} MB",
     )
 
 
 def _speed(args: argparse.Namespace) -> int:
-    from tangobench.eval import speed
+    from tangobench.eval.costs import speed
     from tangobench.model.config import ARCHS
-    from tangobench.pipeline.files import write_atomic
-    from tangobench.pipeline.manifest import pretty_json
+    from tangobench.model.kernels import select
+    from tangobench.pipeline.core.files import write_atomic
+    from tangobench.pipeline.core.sealed import case_json
 
+    select.request(args.kernel)
     fields = {"size": args.size, "device": args.device, "precision": args.precision}
     archs = ARCHS if args.arch == "all" else (args.arch,)
     chosen = list(speed.jobs(archs, args.lengths or speed.LENGTHS, **fields))
@@ -140,7 +155,7 @@ def _speed(args: argparse.Namespace) -> int:
             print(_speed_line(case), flush=True)
         report = {"machine": speed.machine(args.device), "cases": list(best.values())}
         if args.save:  # after each case: an interrupted run keeps what it has measured
-            write_atomic(Path(args.save), pretty_json(report).encode() + b"\n")
+            write_atomic(Path(args.save), case_json(report).encode())
     if args.json:
         emit_json(report)
     return 0

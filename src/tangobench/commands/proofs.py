@@ -36,9 +36,9 @@ def add(commands: Any) -> None:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from tangobench.eval.proof_check import check_proofs
-    from tangobench.eval.proof_log import ProofLog
-    from tangobench.eval.results import (
+    from tangobench.eval.proofs.check import check_proofs
+    from tangobench.eval.proofs.log import ProofLog
+    from tangobench.eval.scoring.results import (
         add_extra,
         final_checkpoint,
         model_of,
@@ -46,13 +46,12 @@ def _check(args: argparse.Namespace) -> int:
         require_root,
         write_result,
     )
-    from tangobench.model.provenance import provenance
-    from tangobench.model.train import dataset_of
-    from tangobench.pipeline.progress import Reporter
+    from tangobench.model.training.provenance import provenance
+    from tangobench.model.training.runs import find_run_folder
+    from tangobench.model.training.train import dataset_of
+    from tangobench.pipeline.core.progress import Reporter
 
-    folder = Path(args.run_folder)
-    if not folder.is_dir():
-        folder = Path(args.out) / "runs" / args.run_folder
+    folder = find_run_folder(args.run_folder, args.out)
     path, trained, run = final_checkpoint(folder)
     out = folder.absolute().parents[1]
     result_file = out / "results" / f"{run.name}.json"
@@ -90,10 +89,10 @@ def _check(args: argparse.Namespace) -> int:
 
 def _checker(args: argparse.Namespace) -> Any:
     if args.checker == "wasm":
-        from tangobench.eval.proof_wasm import WasmChecker
+        from tangobench.eval.proofs.wasm import WasmChecker
 
         return WasmChecker()
-    from tangobench.eval.proof_toolchain import ToolchainChecker
+    from tangobench.eval.proofs.toolchain import ToolchainChecker
 
     if args.project is None:
         raise UsageError(

@@ -26,8 +26,8 @@ def add(commands: Any) -> None:
 
 
 def _push(args: argparse.Namespace) -> int:
-    from tangobench.pipeline.progress import size
-    from tangobench.pipeline.push import plan_push, push
+    from tangobench.pipeline.core.progress import size
+    from tangobench.pipeline.core.push import plan_push, push
 
     upload = plan_push(args.folder, args.repository)
     address = push(upload) if args.yes else None

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tangobench.commands._common import add_output_options, emit_json
+from tangobench.errors import UsageError
 
 
 def add(commands: Any) -> None:
@@ -27,8 +28,14 @@ def add(commands: Any) -> None:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from tangobench.eval.report import write_report
+    from tangobench.eval.report.site import write_report
 
+    if not args.out.is_dir():
+        raise UsageError(
+            f"{args.out} does not exist",
+            kind="path-missing",
+            fix="name the folder that holds datasets, runs and results",
+        )
     index = write_report(args.out, args.site or args.out / "report")
     if args.json:
         emit_json({"index": str(index)})

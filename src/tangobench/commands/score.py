@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tangobench.commands._common import add_output_options, emit_json
+from tangobench.catalogue import CATALOGUE
+from tangobench.commands._common import add_output_options, count, emit_json
 from tangobench.commands.train import add_compute_options, compute_device
 from tangobench.errors import UsageError
 
@@ -32,6 +34,15 @@ def add(commands: Any) -> None:
     )
     scorer.add_argument(
         "--tokens-at-once", type=int, default=4096, metavar="N", help="does not change the result"
+    )
+    scorer.add_argument(
+        "--limit", type=count, metavar="N", help="only N rows of each config; writes no result"
+    )
+    scorer.add_argument(
+        "--samples",
+        type=Path,
+        metavar="FILE",
+        help="also write prompts, answers and targets of some rows (--limit, or 20) as JSONL",
     )
     _add_extras(scorer)
     add_compute_options(scorer)
@@ -60,6 +71,17 @@ def add(commands: Any) -> None:
     tabler.add_argument("--format", choices=FORMS, default="markdown")
     add_output_options(tabler)
     tabler.set_defaults(run=_tables)
+    comparer = commands.add_parser(
+        "compare",
+        help="scored runs beside each other: NLL, paired differences, cost",
+        description="Differences are to the first one named, on equal seed pairs. A recipe's name "
+        "stands for all of its runs. Results are those of OUT and those that come with tangobench.",
+    )
+    comparer.add_argument("runs", nargs="+", metavar="RUN", help="a run, its folder, or a recipe")
+    comparer.add_argument("--out", default="out", metavar="DIR", help="where results are")
+    comparer.add_argument("--format", choices=FORMS, default="markdown")
+    add_output_options(comparer)
+    comparer.set_defaults(run=_compare)
     _add_replicate(commands)
 
 
@@ -84,8 +106,10 @@ def _add_replicate(commands: Any) -> None:
         description="Builds the dataset if it is not in OUT, then trains six architectures with "
         "three seed pairs each and judges the paper's orderings.",
     )
-    repeater.add_argument("--profile", choices=("sample", "mini"), default="sample")
-    repeater.add_argument("--dataset", choices=("dm_math", "lean", "fineweb"), default="dm_math")
+    repeater.add_argument(
+        "--profile", choices=("sample", "mini"), help="default: sample; of a study: mini"
+    )
+    repeater.add_argument("--dataset", choices=CATALOGUE, default="dm_math")
     repeater.add_argument("--out", default="out", metavar="DIR", help="parent folder")
     repeater.add_argument("--source", metavar="WHERE", help="input for building the dataset")
     repeater.add_argument("--workers", type=int, default=2, metavar="N", help="runs side by side")
@@ -94,6 +118,12 @@ def _add_replicate(commands: Any) -> None:
         action="store_true",
         help="instead: TANGO and WANGO with one part changed, against the whole models",
     )
+    repeater.add_argument(
+        "--study",
+        choices=("sharing", "compute", "rates"),
+        help="instead: a question that the paper leaves open; shows its plan before it starts",
+    )
+    repeater.add_argument("--plan", action="store_true", help="of a study: only show the plan")
     _add_extras(repeater)
     repeater.add_argument("--format", choices=FORMS, default="markdown")
     add_output_options(repeater)
@@ -101,14 +131,21 @@ def _add_replicate(commands: Any) -> None:
 
 
 def _eval(args: argparse.Namespace) -> int:
-    from tangobench.eval.results import evaluate, read_result
-    from tangobench.pipeline.progress import Reporter
+    from tangobench.eval.scoring.results import evaluate, read_result
+    from tangobench.model.training.runs import find_run_folder
+    from tangobench.pipeline.core.progress import Reporter
 
     if args.tokens_at_once < 1:
         raise UsageError("--tokens-at-once is below 1", kind="usage", fix="use 1 or more")
-    folder = Path(args.run_folder)
-    if not folder.is_dir():
-        folder = Path(args.out) / "runs" / args.run_folder
+    folder = find_run_folder(args.run_folder, args.out)
+    if args.limit is not None or args.samples is not None:
+        found = _look(args, folder)
+        if args.limit is not None:
+            if args.json:
+                emit_json({"limit": args.limit, "scores": found})
+            else:
+                _print_scores({"scores": found})
+            return 0
     path = evaluate(
         folder,
         device=compute_device(args),
@@ -124,6 +161,33 @@ def _eval(args: argparse.Namespace) -> int:
     _print_scores(result)
     print(path)
     return 0
+
+
+def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """Scores of `--limit` rows, and the file of samples."""
+    from tangobench.eval.scoring.results import final_checkpoint, model_of, require_root
+    from tangobench.eval.scoring.samples import partial_nll, samples
+    from tangobench.model.training.loader import Stream, configs_of
+    from tangobench.model.training.train import dataset_of
+    from tangobench.pipeline.core.files import write_atomic
+
+    path, trained, run = final_checkpoint(folder)
+    dataset = dataset_of(run, path.parents[3])
+    require_root(trained, dataset, path)
+    model = model_of(path, trained, run, compute_device(args))
+    scores, lines = {}, []
+    for config in configs_of(dataset):
+        stream = Stream(dataset, config, "validation", context=run.recipe.context)
+        if args.limit is not None:
+            sizes = (run.recipe.precision, args.tokens_at_once)
+            scores[config] = partial_nll(model, stream, args.limit, *sizes).as_json()
+        if args.samples is not None:
+            for sample in samples(model, stream, args.limit or 20):
+                lines.append(json.dumps({"config": config, **sample}) + "\n")
+        stream.close()
+    if args.samples is not None:
+        write_atomic(args.samples, "".join(lines).encode())
+    return scores
 
 
 def _print_scores(result: dict[str, Any]) -> None:
@@ -147,18 +211,23 @@ def _print_scores(result: dict[str, Any]) -> None:
 
 
 def _tables(args: argparse.Namespace) -> int:
-    from tangobench.eval.beyond import beyond_tables
+    from tangobench.eval.comparison.beyond import beyond_tables
+    from tangobench.eval.comparison.claims import replication_tables
+    from tangobench.eval.comparison.own import own_tables
+    from tangobench.eval.comparison.studies import studies_in
+    from tangobench.eval.comparison.study_tables import study_tables
+    from tangobench.eval.comparison.tables import paper_tables
     from tangobench.eval.render import render
-    from tangobench.eval.replication_tables import replication_tables
-    from tangobench.eval.results import read_results
-    from tangobench.eval.tables import paper_tables
+    from tangobench.eval.scoring.results import read_results
 
     for folder in args.folders:
         if not folder.is_dir():
             raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
     folders = args.folders or [Path("out/results"), Path("results")]
     results = read_results(folders)
-    tables = [*paper_tables(results), *replication_tables(results), *beyond_tables(results)]
+    tables = [*own_tables(results), *paper_tables(results), *replication_tables(results)]
+    tables += [t for study, _ in studies_in(results) for t in study_tables(study, results)]
+    tables += beyond_tables(results)
     tables += _speeds(args.speed) if args.speed else []
     if args.json:
         emit_json([dataclasses.asdict(table) for table in tables])
@@ -168,10 +237,11 @@ def _tables(args: argparse.Namespace) -> int:
 
 
 def _speeds(path: Path) -> list[Table]:
-    from tangobench.eval.speed_tables import speed_tables
+    from tangobench.eval.costs.speed import speed_tables
+    from tangobench.pipeline.core import untrusted
 
     try:
-        return list(speed_tables(json.loads(path.read_bytes())))
+        return list(speed_tables(json.loads(untrusted.read(path, links=True))))
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise UsageError(
             f"{path} holds no measurements: {type(error).__name__}: {error}",
@@ -181,18 +251,20 @@ def _speeds(path: Path) -> list[Table]:
 
 
 def _replicate(args: argparse.Namespace) -> int:
-    from tangobench.eval.ablations import ablate, ablation_tables
+    from tangobench.eval.comparison.ablations import ablate, ablation_tables
+    from tangobench.eval.comparison.claims import summary_tables
+    from tangobench.eval.comparison.replicate import replicate
     from tangobench.eval.render import render
-    from tangobench.eval.replicate import replicate
-    from tangobench.eval.replication_tables import summary_tables
-    from tangobench.pipeline.progress import Reporter
+    from tangobench.pipeline.core.progress import Reporter
 
     if args.workers < 1:
         raise UsageError(f"--workers is {args.workers}", kind="workers", fix="use 1 or more")
     wanted = {"exact_match": args.exact_match, "probes": args.probes}
+    if args.study:
+        return _study(args, tuple(name for name, asked in wanted.items() if asked))
     make = ablate if args.ablations else replicate
     summary = make(
-        args.profile,
+        args.profile or "sample",
         args.dataset,
         Path(args.out),
         workers=args.workers,
@@ -207,4 +279,53 @@ def _replicate(args: argparse.Namespace) -> int:
         list(ablation_tables(summary["ablations"])) if args.ablations else summary_tables(summary)
     )
     print(render(tables, args.format), end="")
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from tangobench.eval.comparison.own import choose, compared
+    from tangobench.eval.render import render
+    from tangobench.eval.scoring.results import read_results, shipped_results
+
+    results = read_results([Path(args.out) / "results", shipped_results()])
+    table = compared(choose(results, [Path(name).name for name in args.runs]))
+    if args.json:
+        emit_json(dataclasses.asdict(table))
+    else:
+        print(render([table], args.format), end="")
+    return 0
+
+
+def _study(args: argparse.Namespace, extras: tuple[str, ...]) -> int:
+    from tangobench.eval.comparison.replicate import run_study
+    from tangobench.eval.comparison.studies import STUDIES, analyse, plan, prior_residual
+    from tangobench.eval.comparison.study_tables import plan_table, study_tables
+    from tangobench.eval.render import render
+    from tangobench.eval.scoring.results import read_results, shipped_results
+    from tangobench.pipeline.core.progress import Reporter
+
+    out = Path(args.out)
+    study = STUDIES[args.study](args.profile or "mini")
+    before = read_results([out / "results", shipped_results()])
+    planned = plan(study, before, prior_residual(read_results([shipped_results()]), study))
+    if args.plan:
+        if args.json:
+            emit_json(planned)
+        else:
+            print(render([plan_table(planned)], args.format), end="")
+        return 0
+    if not (args.quiet or args.json):
+        print(render([plan_table(planned)], "markdown"), file=sys.stderr)
+    results = run_study(
+        study,
+        out,
+        workers=args.workers,
+        source=args.source,
+        extras=extras,
+        reporter=Reporter(quiet=args.quiet or args.json),
+    )
+    if args.json:
+        emit_json(analyse(study, results))
+    else:
+        print(render(study_tables(study, results), args.format), end="")
     return 0

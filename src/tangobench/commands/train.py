@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tangobench.commands._common import add_output_options, emit_json
 from tangobench.errors import UsageError
+
+if TYPE_CHECKING:
+    from tangobench.model.training.recipes import Run
 
 
 def add(commands: Any) -> None:
@@ -20,11 +27,25 @@ def add(commands: Any) -> None:
         "checkpoint with the same command. With more than one GPU or machine: "
         "torchrun --nproc-per-node N -m tangobench train …",
     )
-    trainer.add_argument("--recipe", metavar="NAME", help="a recipe or a run, see --list")
+    trainer.add_argument(
+        "--recipe", metavar="NAME", help="a recipe of `tangobench recipes`, a run or a TOML file"
+    )
+    trainer.add_argument(
+        "--data", metavar="FOLDER", help="train on this dataset (default: OUT/DATASET-PROFILE)"
+    )
+    trainer.add_argument("--name", help="what to call the recipe, if it is your own")
     trainer.add_argument(
         "--seed-pair",
         metavar="A,B",
         help="seeds of initialisation and data order (default: 17,101)",
+    )
+    trainer.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="change a field of the recipe, e.g. lr_peak=1e-3, d_model=256, match_params=1_000_000 "
+        "or shared=false; the run is named after it. May be repeated",
     )
     trainer.add_argument("--out", default="out", metavar="DIR", help="parent folder (default: out)")
     add_compute_options(trainer)
@@ -43,6 +64,16 @@ def add(commands: Any) -> None:
     )
     trainer.add_argument("--stop-at", type=int, metavar="STEP", help="stop there, resume later")
     trainer.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
+    trainer.add_argument(
+        "--validate-every",
+        type=int,
+        metavar="N",
+        help="steps between measurements of a fixed validation subset (default: 20 times a run; "
+        "0: never). Nothing is selected by it",
+    )
+    trainer.add_argument(
+        "--trace", action="store_true", help="also write a torch profile: OUT/runs/RUN/trace.json"
+    )
     trainer.add_argument("--list", action="store_true", help="name all recipes and runs")
     add_output_options(trainer)
     trainer.set_defaults(run=_train)
@@ -56,12 +87,26 @@ def add_compute_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=int, metavar="N", help="CPU threads (default: OMP_NUM_THREADS or all)"
     )
+    add_kernel_option(parser)
+
+
+def add_kernel_option(parser: argparse.ArgumentParser) -> None:
+    """How to compute."""
+    parser.add_argument(
+        "--kernel",
+        metavar="NAME",
+        help="auto, strips, batched or triton: the same function at another speed "
+        "(default: TANGOBENCH_KERNEL or auto)",
+    )
 
 
 def compute_device(args: argparse.Namespace) -> str:
     """The device that was asked for, checked; also sets the threads."""
     import torch
 
+    from tangobench.model.kernels import select
+
+    select.request(args.kernel)
     if args.threads is not None:
         if args.threads < 1:
             raise UsageError(f"--threads is {args.threads}", kind="usage", fix="use 1 or more")
@@ -90,6 +135,24 @@ def parse_pair(text: str | None) -> tuple[int, int] | None:
     return int(parts[0]), int(parts[1])
 
 
+def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
+    """`["shared=false"]` as fields of a recipe: TOML values, and words without quotes."""
+    fields: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not text or name in fields:
+            raise UsageError(
+                f"--set {pair!r} is not one FIELD=VALUE, or its field is set twice",
+                kind="usage",
+                fix="write --set shared=false",
+            )
+        try:
+            fields[name] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            fields[name] = text
+    return fields
+
+
 def _microbatch(text: str) -> int | None:
     if text == "auto":
         return None
@@ -110,12 +173,10 @@ def _train(args: argparse.Namespace) -> int:
     if args.list:
         return _list(args)
     if args.recipe is None:
-        raise UsageError("--recipe is missing", kind="usage", fix="`tangobench train --list`")
-    from tangobench.model.recipes import find
-
-    run = find(args.recipe, parse_pair(args.seed_pair))
-    from tangobench.model.train import Options, train
-    from tangobench.pipeline.progress import Reporter
+        raise UsageError("--recipe is missing", kind="usage", fix="`tangobench recipes`")
+    run = _run(args)
+    from tangobench.model.training.train import Options, train
+    from tangobench.pipeline.core.progress import Reporter
 
     options = Options(
         out=Path(args.out),
@@ -124,8 +185,13 @@ def _train(args: argparse.Namespace) -> int:
         checkpoint_every=_positive("--checkpoint-every", args.checkpoint_every),
         stop_at=_positive("--stop-at", args.stop_at),
         tensorboard=args.tensorboard,
+        data=args.data,
+        trace=args.trace,
+        validate_every=args.validate_every and _positive("--validate-every", args.validate_every),
     )
     folder = train(run, options, Reporter(quiet=args.quiet or args.json))
+    if os.environ.get("RANK", "0") != "0":
+        return 0
     if args.json:
         emit_json({"run": run.name, "folder": str(folder)})
     else:
@@ -133,8 +199,27 @@ def _train(args: argparse.Namespace) -> int:
     return 0
 
 
+def _run(args: argparse.Namespace) -> Run:
+    """The run that the options name: a recipe, changed, on a dataset, under a name."""
+    from tangobench.model.training import recipe_files
+    from tangobench.model.training.recipes import SEED_PAIRS, Run, find
+    from tangobench.pipeline.reading import open_dataset
+
+    pair = parse_pair(args.seed_pair)
+    if args.recipe.endswith(".toml"):
+        run = Run(recipe_files.read_recipe(Path(args.recipe)), *(pair or SEED_PAIRS[0]))
+    else:
+        run = find(args.recipe, pair)
+    recipe = run.recipe
+    if args.set:
+        recipe = recipe_files.changed(recipe, parse_fields(args.set))
+    if args.data is not None:
+        recipe = recipe_files.on_dataset(recipe, open_dataset(args.data).lock)
+    return replace(run, recipe=recipe_files.named(recipe, args.name or recipe.name))
+
+
 def _list(args: argparse.Namespace) -> int:
-    from tangobench.model.recipes import runs
+    from tangobench.model.training.recipes import runs
 
     rows = [
         {

@@ -1,0 +1,101 @@
+"""What `tangobench plan` says of a FineWeb build beside what the build takes.
+
+- Corpora of invented prose: web pages (4 kB), short (500 B) and long (40 kB) documents, and pages
+  of which three quarters are copies. The prose repeats its words, which flatters the encoder.
+- One worker; CPU seconds and anonymous memory of the whole process tree, disk with units.
+
+Usage: `make bench-plan`, `python bench/plan.py 100 1000 --only web`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tangobench.pipeline.fineweb.sample_prose import Draw, article
+
+sys.path.insert(0, str(Path(__file__).parent))
+from side_by_side import HOME, measure, save
+
+SHAPES: Final = {
+    "web": (4000, 0.0),
+    "short": (500, 0.0),
+    "long": (40_000, 0.0),
+    "copies": (4000, 0.75),
+}
+DUMPS: Final = ("CC-MAIN-2022-40", "CC-MAIN-2023-06", "CC-MAIN-2023-40", "CC-MAIN-2023-50")
+GROUP: Final = 1000
+
+
+def make(shape: str, megabytes: int) -> Path:
+    """About so many megabytes of text as one Parquet file."""
+    path = HOME / f"plan-{shape}-{megabytes}.parquet"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    size, copies = SHAPES[shape]
+    draw = random.Random(megabytes)
+    pool = [article(Draw("plan", n), 120) for n in range(3000)]
+    names = ("text", "id", "dump", "url", "date")
+    schema = pa.schema([(name, pa.string()) for name in names])
+    partial, made, last = path.with_suffix(".partial"), 0, "nothing yet"
+    with pq.ParquetWriter(partial, schema, compression="snappy") as writer:
+        for first in range(0, max(1, megabytes * 1_000_000 // size), GROUP):
+            rows: dict[str, list[str]] = {name: [] for name in names}
+            for number in range(first, first + GROUP):
+                if number == 0 or draw.random() >= copies:
+                    length = int(size * draw.uniform(0.5, 1.5))
+                    parts = [draw.choice(pool) for _ in range(1 + length // 700)]
+                    last = f"Page {number}. " + "\n\n".join(parts)[:length]
+                rows["text"].append(last)
+                rows["id"].append(f"<urn:uuid:{draw.getrandbits(128):032x}>")
+                rows["dump"].append(DUMPS[number % len(DUMPS)])
+                rows["url"].append(f"https://site{number % 997}.example/page-{number}")
+                rows["date"].append(f"2023-{1 + number % 12:02d}-01T00:00:00Z")
+            writer.write_table(pa.table(rows, schema=schema))
+            made += GROUP
+    partial.rename(path)
+    return path
+
+
+def compare(shape: str, megabytes: int) -> dict[str, Any]:
+    source, out = make(shape, megabytes), HOME / "plan-out"
+    program = [str(Path(sys.executable).parent / "tangobench")]
+    common = ["fineweb", "--profile", "paper", "--source", str(source), "--workers", "1"]
+    common += ["--set", "allow_fewer=true"]
+    told = json.loads(measure([*program, "plan", *common, "--json"])["stdout"])
+    run = measure([*program, "build", *common, "--out", str(out), "--quiet"], out)
+    files = {p.stat().st_ino: p.stat().st_size for p in out.rglob("*") if p.is_file()}
+    pairs = {
+        "core_seconds": (told["core_seconds"], run["cpu_seconds"]),
+        "memory_mb": (told["memory_bytes"] / 1e6, run["anonymous_mb"]),
+        "disk_mb": (told["disk_bytes"] / 1e6, sum(files.values()) / 1e6),
+    }
+    found: dict[str, Any] = {"shape": shape, "megabytes": megabytes, "load": run["load"]}
+    for name, (planned, measured) in pairs.items():
+        found[name] = [round(planned, 1), round(measured, 1), round(planned / measured, 2)]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("megabytes", type=int, nargs="*", default=[100, 1000])
+    parser.add_argument("--only", action="append", choices=list(SHAPES))
+    args = parser.parse_args()
+    cases = [(s, m) for m in args.megabytes for s in args.only or SHAPES]
+    found = []
+    for shape, megabytes in cases:
+        found.append(compare(shape, megabytes))
+        print(json.dumps(found[-1]), flush=True)
+    save("plan", [], {"cases": found})
+
+
+if __name__ == "__main__":
+    main()

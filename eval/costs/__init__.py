@@ -1,0 +1,1 @@
+"""What a model costs: operations, parameters, memory and measured speed."""

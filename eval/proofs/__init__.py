@@ -1,0 +1,1 @@
+"""Generated proofs, judged by Lean."""

@@ -1,0 +1,266 @@
+"""Generated proofs of validation theorems, judged by Lean.
+
+- The prompt is the row up to its first target, cut on the left to leave room for half a context of
+  new tokens (or a whole proof); decoding is greedy and ends at EOT. What never ends has failed.
+- The generated text replaces the original proof in its file, and Lean judges that file.
+- Shares are of the proofs that were checked, with 95% Wilson intervals. What could not be checked
+  (no such Lean, an import that is missing, an original that does not pass) is counted apart and
+  never as failed.
+- Texts and verdicts are kept as they come. Batches are the same whatever was kept, so a check that
+  was killed goes on and ends as if it had not been.
+
+Usage: `report = check_proofs(model, dataset, WasmChecker(), log=ProofLog(path, checkpoint=…))`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tangobench.errors import InputError, UsageError
+from tangobench.eval.intervals import wilson
+from tangobench.eval.proofs.log import ProofLog
+from tangobench.eval.proofs.tasks import Decided, Task, Verdict, refusal, theorem_at
+from tangobench.eval.scoring.generate import continuations
+from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.lean.declarations import TABLE_FILE
+from tangobench.pipeline.lean.fetch import open_repository
+from tangobench.pipeline.lean.git import list_files, read_files
+from tangobench.pipeline.lean.sample import sample_repository
+from tangobench.pipeline.reading import Dataset
+from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
+
+_SHOWN: Final = 100
+_BATCH: Final = 16
+
+
+class Checker(Protocol):
+    """Something that lets Lean judge."""
+
+    @property
+    def name(self) -> str:
+        """How results call it."""
+        ...
+
+    def prepare(self) -> None:
+        """Raise `lean-unavailable` if there is no Lean to ask."""
+        ...
+
+    def check(self, tasks: Sequence[Task], decided: Decided) -> None:
+        """Call `decided` with each task's number and verdict, once, as they come."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProofReport:
+    """Verdicts with the tasks they are about."""
+
+    checker: str
+    limit: int | None
+    """How many of the theorems were tried, if not all."""
+    tasks: list[Task]
+    verdicts: list[Verdict]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values, for results."""
+        counts = Counter(verdict.outcome for verdict in self.verdicts)
+        checked = counts["proved"] + counts["failed"]
+        low, high = wilson(counts["proved"], checked)
+        return {
+            "checker": self.checker,
+            "limit": self.limit,
+            "generated": len(self.verdicts),
+            "checked": checked,
+            "proved": counts["proved"],
+            "share": counts["proved"] / checked if checked else None,
+            "low": low,
+            "high": high,
+            "failed": self._reasons("failed"),
+            "unchecked": self._reasons("unchecked"),
+            "proofs": [
+                {
+                    "path": task.path,
+                    "declaration": task.theorem.name,
+                    "generated": task.proof.encode(errors="replace").decode(),
+                    "outcome": verdict.outcome,
+                    "reason": verdict.reason,
+                    "detail": verdict.detail,
+                }
+                for task, verdict in zip(self.tasks[:_SHOWN], self.verdicts, strict=False)
+            ],
+        }
+
+    def _reasons(self, outcome: str) -> dict[str, int]:
+        found = Counter(v.reason for v in self.verdicts if v.outcome == outcome)
+        return dict(sorted(found.items()))
+
+
+def check_proofs(
+    model: Any,
+    dataset: Dataset,
+    checker: Checker,
+    *,
+    source: str | None = None,
+    context: int | None = None,
+    limit: int | None = None,
+    log: ProofLog | None = None,
+    reporter: Reporter | None = None,
+) -> ProofReport:
+    """Generate a proof for each validation theorem (or the first `limit`) and have it judged."""
+    if dataset.lock.name != "lean":
+        raise UsageError(
+            f"proofs need Lean theorems, {dataset.folder} is {dataset.lock.name}",
+            kind="dataset-unfit",
+            fix="use check-proofs with a lean run",
+        )
+    checker.prepare()
+    log, reporter = log or ProofLog(), reporter or Reporter(quiet=True)
+    count = len(dataset.rows("proof", "validation"))
+    rows = range(count if limit is None else min(limit, count))
+    lock = dataset.lock
+    roots = f"{lock.root} {lock.content_root}"
+    log.begin(root=roots, checker=checker.name, theorems=len(rows))
+    places = theorems(dataset, source, rows)
+    context = context or dataset.lock.configs["proof"]["context"]
+    texts = generated(model, dataset, rows, context, log, reporter)
+    tasks = [
+        Task(task.path, task.source, task.theorem, text or "")
+        for task, text in zip(places, texts, strict=True)
+    ]
+    verdicts = judged(tasks, texts, checker, log, reporter)
+    return ProofReport(checker.name, len(rows) if len(rows) < count else None, tasks, verdicts)
+
+
+def judged(
+    tasks: Sequence[Task],
+    texts: Sequence[str | None],
+    checker: Checker,
+    log: ProofLog,
+    reporter: Reporter,
+) -> list[Verdict]:
+    """Refuse what must not reach Lean, and let Lean judge the rest.
+
+    In place of what is refused Lean sees the original: only if that passes is the theorem one that
+    can be checked here. So the number of checked proofs is the same for every model.
+    """
+    refused = [
+        Verdict("failed", "no-end") if text is None else refusal(task)
+        for task, text in zip(tasks, texts, strict=True)
+    ]
+    left = [row for row in range(len(tasks)) if row not in log.verdicts]
+    asked = [tasks[row] if refused[row] is None else original(tasks[row]) for row in left]
+
+    def decided(place: int, answer: Verdict) -> None:
+        log.add_verdict(left[place], _final(refused[left[place]], answer))
+        reporter.advance(1.0)
+
+    reporter.start("check", len(tasks), len(tasks))
+    for _ in range(len(tasks) - len(left)):
+        reporter.advance(1.0, reused=True)
+    if asked:
+        checker.check(asked, decided)
+    reporter.finish()
+    return [log.verdicts[row] for row in range(len(tasks))]
+
+
+def _final(refused: Verdict | None, answer: Verdict) -> Verdict:
+    """An original that does not pass tells nothing about the text that was refused."""
+    if refused is None or answer.outcome == "unchecked":
+        return answer
+    if answer.outcome == "proved":
+        return refused
+    return Verdict("unchecked", "original-fails", f"{answer.reason} {answer.detail}")
+
+
+def original(task: Task) -> Task:
+    """The same theorem with its own proof."""
+    return Task(task.path, task.source, task.theorem, task.theorem.proof(task.source))
+
+
+def theorems(dataset: Dataset, source: str | None, rows: Sequence[int]) -> list[Task]:
+    """The theorem of each validation row with its original proof, from the commit itself."""
+    table = pq.read_table(
+        dataset.folder / TABLE_FILE, columns=["path", "proof_start", "split", "row"]
+    )
+    table = table.filter(pc.equal(table["split"], "validation"))
+    places = {
+        row: (path, start)
+        for path, start, row in zip(
+            *(table[key].to_pylist() for key in ("path", "proof_start", "row")), strict=True
+        )
+    }
+    texts = _sources(dataset, source, {places[row][0] for row in rows})
+    found = []
+    for row in rows:
+        path, start = places[row]
+        theorem = theorem_at(texts[path], start)
+        if theorem is None:
+            raise InputError(
+                f"{path} has no proof at byte {start}",
+                kind="not-found",
+                fix="build the dataset again with this version",
+            )
+        found.append(original(Task(path, texts[path], theorem, "")))
+    return found
+
+
+def _sources(dataset: Dataset, source: str | None, paths: set[str]) -> dict[str, bytes]:
+    commit, root = (dataset.lock.data["source"][key] for key in ("commit", "root"))
+    where = source or dataset.lock.spec["repository"]
+    git_dir: Path = (
+        sample_repository() if where == "sample" else open_repository(where, commit, root=root)
+    )
+    files = [file for file in list_files(git_dir, commit, root).files if file.path in paths]
+    return dict(zip((file.path for file in files), read_files(git_dir, files), strict=True))
+
+
+def generated(
+    model: Any,
+    dataset: Dataset,
+    rows: Sequence[int],
+    context: int,
+    log: ProofLog,
+    reporter: Reporter,
+) -> list[str | None]:
+    """The model's proof of each row, greedily decoded; None without an end."""
+    longest = min(dataset.lock.spec["proof_tokens"] + 1, context // 2)
+    table = dataset.rows("proof", "validation")
+    prompts = {
+        row: table.tokens(row)[: table.value(row, "target_start")][longest - context :]
+        for row in rows
+    }
+    reporter.start("generate", len(rows), len(rows))
+    for part in _batches(prompts, _BATCH):
+        kept = all(row in log.texts for row in part)
+        if not kept:
+            texts = _decoded(model, [prompts[row] for row in part], longest)
+            log.add_texts(dict(zip(part, texts, strict=True)))
+        for _ in part:
+            reporter.advance(1.0, reused=kept)
+    reporter.finish()
+    return [log.texts[row] for row in rows]
+
+
+def _decoded(model: Any, prompts: Sequence[Any], longest: int) -> list[str | None]:
+    out = continuations(model, prompts, longest, stop=EOT)
+    return [_text(tokens) if EOT in tokens else None for tokens in out]
+
+
+def _batches(prompts: dict[int, Any], size: int) -> Iterator[list[int]]:
+    """Prompts of similar length together."""
+    order = sorted(prompts, key=lambda row: (len(prompts[row]), row))
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def _text(tokens: list[int]) -> str:
+    """Bytes that are no UTF-8 stay what they are, for `refusal` to find."""
+    text: bytes = gpt2().decode_bytes(np.array(tokens[: tokens.index(EOT)]))
+    return text.decode("utf-8", "surrogateescape")

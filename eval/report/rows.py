@@ -1,0 +1,107 @@
+"""A browser of real rows: token boundaries, context, scored targets and masked ones.
+
+- Rows are chosen evenly over a split, never at random, and shown as stored.
+- A long row is cut to a window around its first target; the page says what was left out.
+- A character that takes several tokens is shown at the last of them, `░` at the others.
+- Runs of equal meaning are one element, so a row costs about 20 bytes of HTML per token.
+
+Usage: `row_views(dataset, "proof", "train", wanted=8)`.
+"""
+
+from __future__ import annotations
+
+import codecs
+from html import escape
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+from markupsafe import Markup
+
+from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.reading import Dataset
+from tangobench.pipeline.rows import pieces, row_view
+
+_PART: Final = "░"
+_WINDOW: Final = 520
+_BEFORE: Final = 160  # context shown before the first target of a long row
+
+
+def spread(total: int, wanted: int) -> list[int]:
+    """Row numbers spread evenly over a split, the first one included."""
+    count = min(total, wanted)
+    return [index * total // count for index in range(count)]
+
+
+def row_views(dataset: Dataset, config: str, split: str, wanted: int) -> list[dict[str, Any]]:
+    """Some rows of a split, ready for the page."""
+    rows = dataset.rows(config, split)
+    return [
+        {"number": index, **shown_row(dataset.lock, config, rows[index])}
+        for index in spread(len(rows), wanted)
+    ]
+
+
+def shown_row(lock: Lock, config: str, row: dict[str, Any]) -> dict[str, Any]:
+    """One row: its markup, its counts and its other columns."""
+    view = row_view(lock, config, row)
+    tokens, scored = view.tokens, view.scored
+    kinds = np.where(view.masked, "m", np.where(scored, "t", "p"))
+    start = _window_start(scored, len(tokens))
+    stop = min(len(tokens), start + _WINDOW)
+    return {
+        "tokens": len(tokens),
+        "scored": int(scored.sum()),
+        "padding": view.padding,
+        "before": start,
+        "after": len(tokens) - stop,
+        "start": start,
+        "ids": " ".join(str(token) for token in tokens[start:stop].tolist()),
+        "markup": markup(texts(lock, tokens[start:stop]), kinds[start:stop].tolist()),
+        "facts": _facts(lock, view.columns),
+    }
+
+
+def texts(lock: Lock, tokens: np.ndarray[Any, Any]) -> list[str]:
+    """Each token's text; bytes join across tokens, for Lean is full of characters that need it."""
+    if not lock.data["tokenizer"] or lock.data["tokenizer"]["name"] != "gpt2":
+        return pieces(lock, tokens)
+    from tangobench.pipeline.tokenizer.gpt2 import gpt2
+
+    vocabulary = gpt2()
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    return [decoder.decode(vocabulary.decode_bytes([token])) or _PART for token in tokens.tolist()]
+
+
+def markup(shown: list[str], kinds: list[str]) -> Markup:
+    """Tokens as HTML: one element per run of a kind, one per token inside."""
+    parts = []
+    for kind, run in groupby(zip(kinds, shown, strict=True), key=lambda pair: pair[0]):
+        inside = "".join(f"<i>{escape(visible(text), quote=False)}</i>" for _, text in run)
+        parts.append(f'<span class="{kind}">{inside}</span>')
+    return Markup("".join(parts))
+
+
+def visible(text: str) -> str:
+    """A token's text with line ends and tabs made visible."""
+    return text.replace("\t", "⇥\t").replace("\r", "␍").replace("\n", "⏎\n")
+
+
+def _window_start(scored: np.ndarray[Any, Any], length: int) -> int:
+    if length <= _WINDOW:
+        return 0
+    first = int(scored.argmax()) if scored.any() else 0
+    return max(0, min(first - _BEFORE, length - _WINDOW))
+
+
+def _facts(lock: Lock, row: dict[str, Any]) -> list[tuple[str, str]]:
+    """The other columns of a row, in words."""
+    facts = []
+    for name, value in row.items():
+        if name == "combination":
+            facts.append((name, str(lock.notes["combinations"][value])))
+        elif name == "doc_index":
+            facts.append(("parts of documents", f"{len(value):,}"))
+        elif not isinstance(value, list):
+            facts.append((name.replace("_", " "), str(value)))
+    return facts

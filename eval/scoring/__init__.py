@@ -1,0 +1,1 @@
+"""Likelihood, exact match, breakdowns and probes of one trained run."""

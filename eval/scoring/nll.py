@@ -1,0 +1,166 @@
+"""Validation NLL as the paper defines it, token by token.
+
+- Teacher forcing: every scored token is predicted from the true tokens before it in its row.
+- NLLs are put in row order in float64 and summed once, so the batch size cannot move the metric
+  beyond the rounding of the model itself; a mean is one division, of a sum by a count.
+- Logits and their log-sum-exp are in at least float32, also where the model computes in bfloat16.
+- Bits per byte divide the same NLLs by ln 2 and by the UTF-8 bytes of the scored tokens, so that
+  tokenizers compare. A token that is not scored adds neither bits nor bytes; EOT has no bytes, so
+  where it is a target (Lean) the bits for ending are paid and divided by nothing.
+
+Usage: `scored = score(model, Stream(dataset, "proof", "validation")); scored.tally().nll`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tangobench.model.language import LanguageModel
+from tangobench.model.layers import full_precision
+from tangobench.model.training.loader import Batch, Stream
+from tangobench.model.training.precision import autocast
+from tangobench.model.training.recipes import Precision
+from tangobench.pipeline.core.progress import Reporter
+
+NDArray = np.ndarray[Any, Any]
+
+TOKENS_AT_ONCE: Final = 4096  # on a CPU; more leaves the caches
+LOGITS_AT_ONCE: Final = 1 << 24  # 64 MB in float32
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A sum of NLLs and how many they are."""
+
+    sum: float
+    count: int
+
+    @property
+    def nll(self) -> float:
+        """The mean, in nats."""
+        return self.sum / self.count if self.count else math.nan
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; the mean of nothing is null."""
+        return {"nll": self.nll if self.count else None, "sum": self.sum, "count": self.count}
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Every scored token of a split, in row order."""
+
+    nll: NDArray
+    row: NDArray
+    position: NDArray
+    """Place of the token in its row."""
+    rank: NDArray
+    """Which target of its row it is, from 0."""
+
+    def tally(self, chosen: NDArray | None = None) -> Tally:
+        """Sum and count over all tokens, or over the chosen ones."""
+        values = self.nll if chosen is None else self.nll[chosen]
+        return Tally(float(values.sum(dtype=np.float64)), len(values))
+
+    def by(self, labels: NDArray, names: list[str]) -> dict[str, Tally]:
+        """Sum and count per label; labels without a token are left out."""
+        sums = np.bincount(labels, self.nll, minlength=len(names))
+        counts = np.bincount(labels, minlength=len(names))
+        return {
+            name: Tally(float(sums[label]), int(counts[label]))
+            for label, name in enumerate(names)
+            if counts[label]
+        }
+
+
+def score(
+    model: LanguageModel,
+    stream: Stream,
+    *,
+    precision: Precision = "fp32",
+    tokens_at_once: int = TOKENS_AT_ONCE,
+    reporter: Reporter | None = None,
+    label: str = "",
+) -> Scored:
+    """Score every target of every row."""
+    masks = [stream.row(row)[1] for row in range(len(stream))]
+    counts = np.array([int(mask.sum()) for mask in masks], np.int64)
+    starts = np.cumsum(counts) - counts
+    nll = np.empty(int(counts.sum()), np.float64)
+    lengths = np.array([len(mask) for mask in masks], np.int64)
+    batches = batches_of(lengths, tokens_at_once)
+    reporter = reporter or Reporter(quiet=True)
+    reporter.start(f"score {label}", len(batches), int(lengths.sum()))
+    for rows in batches:
+        batch = stream.batch(rows)
+        found = token_nll(model, batch, precision)
+        reporter.advance(int(lengths[rows].sum()))
+        places = np.concatenate([starts[row] + np.arange(counts[row]) for row in rows.tolist()])
+        nll[places] = found
+    reporter.finish()
+    positions = [np.flatnonzero(mask) for mask in masks]
+    return Scored(
+        nll,
+        np.repeat(np.arange(len(stream)), counts),
+        np.concatenate([np.zeros(0, np.int64), *positions]),
+        np.arange(len(nll)) - np.repeat(starts, counts),
+    )
+
+
+def batches_of(lengths: NDArray, tokens_at_once: int) -> list[NDArray]:
+    """Rows of similar length in batches of about so many padded tokens, at least one row each."""
+    order = np.argsort(lengths, kind="stable")
+    batches: list[NDArray] = []
+    start = 0
+    while start < len(order):
+        stop = start + 1
+        while stop < len(order) and (stop + 1 - start) * lengths[order[stop]] <= tokens_at_once:
+            stop += 1
+        batches.append(order[start:stop])
+        start = stop
+    return batches
+
+
+@torch.no_grad()
+def token_nll(model: LanguageModel, batch: Batch, precision: Precision) -> NDArray:
+    """NLL of the batch's targets in float64, row by row."""
+    device = next(model.parameters()).device
+    tokens_BT = torch.from_numpy(batch.tokens_BT).to(device)
+    marks_BT = torch.from_numpy(batch.targets_BT).to(device)[:, 1:]
+    with autocast(device.type, precision):
+        hidden_BTC = model.hidden(tokens_BT)[:, :-1]
+    nll_R = _nll(hidden_BTC[marks_BT], model.embed, tokens_BT[:, 1:][marks_BT].long())
+    found: NDArray = nll_R.double().cpu().numpy()
+    return found
+
+
+def _nll(hidden_RC: Tensor, embed_VC: Tensor, target_R: Tensor) -> Tensor:
+    step = max(1, LOGITS_AT_ONCE // embed_VC.shape[0])
+    parts = []
+    with full_precision(hidden_RC):
+        for rows in (slice(i, i + step) for i in range(0, hidden_RC.shape[0], step)):
+            logits = hidden_RC[rows] @ embed_VC.T.to(hidden_RC.dtype)
+            chosen = logits.gather(1, target_R[rows, None])[:, 0]
+            parts.append(logits.logsumexp(-1) - chosen)
+    return torch.cat(parts) if parts else hidden_RC.new_zeros(0)
+
+
+def bits_per_byte(scored: Scored, stream: Stream, token_bytes: NDArray) -> dict[str, Any]:
+    """Bits per byte and the bytes that they were divided by; null where there is no byte."""
+    count = scored_bytes(stream, token_bytes)
+    bits = scored.tally().sum / math.log(2)
+    return {"bits_per_byte": bits / count if count else None, "bytes": count}
+
+
+def scored_bytes(stream: Stream, token_bytes: NDArray) -> int:
+    """Bytes of all targets of a split; `token_bytes` has one length per token id."""
+    total = 0
+    for row in range(len(stream)):
+        tokens, is_target = stream.row(row)
+        total += int(token_bytes[tokens[is_target]].sum(dtype=np.int64))
+    return total

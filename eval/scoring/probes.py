@@ -1,0 +1,163 @@
+"""Memorisation and leakage probes: the same NLLs by what training holds of a validation row.
+
+- A probe puts every validation row into one of its groups, by the data alone: the groups are the
+  same for every model, and their sums and counts add up to the score's.
+- Memory is O(validation): training rows go by one at a time.
+- Texts (`near_twin`): the share of a row's runs of 16 tokens that occur in training rows.
+- Lean proofs (`proof`): word for word in training without the white space around it; else nearly,
+  by runs of 8 tokens; else new. `proof_length` divides the same by length, for short proofs recur
+  by nature.
+- DeepMind Mathematics (`novelty`): no question is in both splits, so the question is compared
+  without its numbers, then also without its single letters.
+- Groups are not alike in anything but this (length, module, directory): a difference between them
+  is where to look, not what memory is worth. A difference between models in one group is.
+
+Usage: `probes(dataset, "default")[0].measure(scored)["groups"]`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tangobench.eval.scoring.nll import Scored, Tally
+from tangobench.eval.scoring.overlap import shares
+from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
+from tangobench.pipeline.lean.audit import LONG
+from tangobench.pipeline.reading import Dataset, Rows
+from tangobench.pipeline.tokenizer.gpt2 import gpt2
+
+NDArray = np.ndarray[Any, Any]
+
+NEAR: Final = 0.8  # as in the Lean build's audit of files
+PARTLY: Final = 0.2
+_TEXT_RUN: Final = 16
+_PROOF_RUN: Final = 8  # half of the proofs have fewer than 16 tokens
+_PROOFS: Final = ("word for word in training", "nearly in training", "new")
+_QUESTIONS: Final = ("other numbers", "other numbers and letters", "new form")
+# With its sign, unless that is an operator; with the letters that are digits in bases above ten.
+_NUMBER: Final = re.compile(r"((?<![\w)])-)?\b(\d+\.\d+|(?=[a-f]*\d)[\da-f]+)\b")
+_LETTER: Final = re.compile(r"\b[a-z]\b")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """A group for every validation row of a config."""
+
+    name: str
+    definition: str
+    groups: Sequence[str]
+    group_of: NDArray
+    """Per row, the place of its group."""
+
+    def measure(self, scored: Scored) -> dict[str, Any]:
+        """Rows, sum, count and mean NLL of every group, empty ones too."""
+        tallies = scored.by(self.group_of[scored.row], list(self.groups))
+        rows = np.bincount(self.group_of, minlength=len(self.groups)).tolist()
+        return {
+            "definition": self.definition,
+            "groups": {
+                name: {"rows": rows[place], **tallies.get(name, Tally(0.0, 0)).as_json()}
+                for place, name in enumerate(self.groups)
+            },
+        }
+
+
+def probes(dataset: Dataset, config: str) -> list[Probe]:
+    """All probes of a config's validation rows."""
+    rows, training = (dataset.rows(config, split) for split in ("validation", "train"))
+    if dataset.lock.name == "dm_math":
+        return [novelty(rows, training)]
+    if (dataset.lock.name, config) == ("lean", "proof"):
+        return proofs(rows, training)
+    return [near_twin(rows, training)]
+
+
+def near_twin(rows: Rows, training: Rows) -> Probe:
+    """Rows by how much of them stands in training."""
+    share = shares(list(_tokens(rows)), _tokens(training), size=_TEXT_RUN)
+    names = ("near twin in training", "partly in training", "not in training")
+    return Probe(
+        name="near_twin",
+        definition=f"Share of a row's runs of {_TEXT_RUN} tokens that occur in training rows: a "
+        f"near twin from {NEAR:.0%}, partly from {PARTLY:.0%}.",
+        groups=names,
+        group_of=np.where(share >= NEAR, 0, np.where(share >= PARTLY, 1, 2)).astype(np.int64),
+    )
+
+
+def proofs(rows: Rows, training: Rows) -> list[Probe]:
+    """Proofs by whether their text occurs in training, and the same by length."""
+    mine = list(_proofs(rows))
+    new = {_stripped(proof) for proof in mine}
+    new.difference_update(_stripped(proof) for proof in _proofs(training))
+    same = np.array([_stripped(proof) not in new for proof in mine], np.bool_)
+    near = shares(mine, _proofs(training), size=_PROOF_RUN) >= NEAR
+    group_of = np.where(same, 0, np.where(near, 1, 2)).astype(np.int64)
+    long = np.array([len(proof) > LONG for proof in mine], np.int64)
+    how = (
+        "A proof is in training if a training proof has its text, white space around it aside; "
+        f"nearly, if {NEAR:.0%} of its runs of {_PROOF_RUN} tokens occur in training proofs"
+    )
+    by_length = [f"{name}, {size}" for size in (f"≤ {LONG}", f"> {LONG}") for name in _PROOFS]
+    return [
+        Probe(name="proof", definition=f"{how}.", groups=_PROOFS, group_of=group_of),
+        Probe(
+            name="proof_length",
+            definition=f"{how}. Lengths are in tokens.",
+            groups=by_length,
+            group_of=group_of + len(_PROOFS) * long,
+        ),
+    ]
+
+
+def novelty(rows: Rows, training: Rows) -> Probe:
+    """Questions by what is left of them in training when numbers and letters are left out."""
+    forms = [_forms(question) for question in _questions(rows)]
+    new = tuple(set(kind) for kind in zip(*forms, strict=True))
+    for question in _questions(training) if forms else ():
+        for kind, form in zip(new, _forms(question), strict=True):
+            kind.discard(form)
+    groups = [0 if a not in new[0] else 1 if b not in new[1] else 2 for a, b in forms]
+    return Probe(
+        name="novelty",
+        definition="No question is in training. Other numbers: one there is the same when every "
+        "number, its sign included, is replaced by one mark; other numbers and letters: when "
+        "every single letter is too; new form: none is.",
+        groups=_QUESTIONS,
+        group_of=np.array(groups, np.int64),
+    )
+
+
+def _tokens(rows: Rows) -> Iterator[NDArray]:
+    return (rows.tokens(row) for row in range(len(rows)))
+
+
+def _prompted(rows: Rows) -> Iterator[tuple[NDArray, int]]:
+    return zip(_tokens(rows), rows.column("target_start").tolist(), strict=True)
+
+
+def _proofs(rows: Rows) -> Iterator[NDArray]:
+    """The tokens of every proof, without EOT."""
+    return (tokens[start:-1] for tokens, start in _prompted(rows))
+
+
+def _stripped(proof: NDArray) -> bytes:
+    return gpt2().decode_bytes(proof).strip()
+
+
+def _questions(rows: Rows) -> Iterator[str]:
+    """The text of every question, without BOS and SEP."""
+    symbols = ["" if symbol in SPECIAL else symbol for symbol in SYMBOLS]
+    for tokens, start in _prompted(rows):
+        yield "".join([symbols[token] for token in tokens[:start].tolist()])
+
+
+def _forms(question: str) -> tuple[str, str]:
+    """The question without its numbers, and also without its single letters."""
+    form = _NUMBER.sub("0", question)
+    return form, _LETTER.sub("x", form)

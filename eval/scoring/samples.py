@@ -1,0 +1,122 @@
+"""A quick look at a model: part of its NLL, what it writes after some rows, and after any prompt.
+
+- Nothing here is a result: `--limit` writes none, and rows are evenly spaced over the split.
+- A row with a target is continued from there; any other from its middle. Decoding is greedy unless
+  a temperature is given.
+
+Usage: `answer(model, "What is 12 + 30?")`, `samples(model, stream, 20)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from tangobench.catalogue import CATALOGUE
+from tangobench.errors import InputError
+from tangobench.eval.scoring.generate import continuations
+from tangobench.eval.scoring.nll import Tally, batches_of, token_nll
+from tangobench.model.language import LanguageModel
+from tangobench.model.training.loader import Stream
+from tangobench.model.training.recipes import Precision
+from tangobench.pipeline.dm_math.vocabulary import EOS, SYMBOLS, question_prefix
+from tangobench.pipeline.tokenizer.gpt2 import EOT, VOCABULARY_SIZE, gpt2
+
+_BATCH: Final = 16
+_LONGEST: Final = 128
+
+
+def spaced(stream: Stream, limit: int) -> Any:
+    """Row numbers, evenly spaced."""
+    return np.linspace(0, len(stream) - 1, min(limit, len(stream))).astype(np.int64)
+
+
+def partial_nll(
+    model: LanguageModel, stream: Stream, limit: int, precision: Precision, tokens_at_once: int
+) -> Tally:
+    """The NLL of some rows."""
+    rows = spaced(stream, limit)
+    lengths = np.array([len(stream.row(row)[0]) for row in rows.tolist()])
+    total, count = 0.0, 0
+    for places in batches_of(lengths, tokens_at_once):
+        found = token_nll(model, stream.batch(rows[places]), precision)
+        total, count = total + float(found.sum()), count + len(found)
+    return Tally(total, count)
+
+
+def samples(model: LanguageModel, stream: Stream, limit: int) -> Iterator[dict[str, Any]]:
+    """Prompt, target and the model's own continuation of some rows, as text."""
+    rows = spaced(stream, limit).tolist()
+    for start in range(0, len(rows), _BATCH):
+        chosen = rows[start : start + _BATCH]
+        cut = [_cut(*stream.row(row)) for row in chosen]
+        longest = min(_LONGEST, max(len(target) for _, target in cut))
+        answers = continuations(model, [prompt for prompt, _ in cut], longest, stop=_stop(model))
+        for row, (prompt, target), found in zip(chosen, cut, answers, strict=True):
+            texts = (text_of(model, ids) for ids in (prompt, found, target))
+            yield {"row": row, **dict(zip(("prompt", "answer", "target"), texts, strict=True))}
+
+
+def _cut(tokens: Any, is_target: Any) -> tuple[list[int], list[int]]:
+    first = int(np.flatnonzero(is_target)[0]) if is_target.any() else 1
+    first = max(1, first if first > 1 else len(tokens) // 2)
+    return tokens[:first].tolist(), tokens[first:].tolist()
+
+
+def answer(
+    model: LanguageModel,
+    prompt: str,
+    *,
+    longest: int = _LONGEST,
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> str:
+    """What the model writes after a prompt."""
+    ids = _prompt(model, prompt)
+    limit = model.config.context
+    if not ids or (model.config.arch == "gau" and len(ids) + longest > limit):
+        raise InputError(
+            f"a prompt of {len(ids)} tokens and {longest} new ones, the model takes 1 to {limit}",
+            kind="bad-prompt",
+            fix="shorten the prompt, or give a smaller --tokens",
+        )
+    device = model.embed.device
+    found = model.generate(
+        torch.tensor([ids], device=device),
+        longest,
+        stop=_stop(model),
+        temperature=temperature,
+        generator=torch.Generator(device).manual_seed(seed),
+    )
+    return text_of(model, found[0].tolist())
+
+
+def _is_gpt2(model: LanguageModel) -> bool:
+    vocabulary = model.config.vocabulary
+    if vocabulary not in (VOCABULARY_SIZE, CATALOGUE["dm_math"].vocabulary):
+        raise InputError(
+            f"the model has {vocabulary:,} token ids, neither GPT-2's nor the mathematics'",
+            kind="tokenizer-unknown",
+            fix="decode its tokens with its own tokenizer",
+        )
+    return vocabulary == VOCABULARY_SIZE
+
+
+def _prompt(model: LanguageModel, text: str) -> list[int]:
+    return gpt2().encode(text).tolist() if _is_gpt2(model) else list(question_prefix(text))
+
+
+def _stop(model: LanguageModel) -> int:
+    return EOT if _is_gpt2(model) else EOS
+
+
+def text_of(model: LanguageModel, ids: list[int]) -> str:
+    """Tokens as text, up to the end token."""
+    stop = _stop(model)
+    ids = ids[: ids.index(stop)] if stop in ids else ids
+    if _is_gpt2(model):
+        return gpt2().decode_bytes(ids).decode("utf-8", "backslashreplace")
+    return "".join(SYMBOLS[symbol] for symbol in ids)

@@ -1,0 +1,1 @@
+"""A Prefect server and worker on this machine."""

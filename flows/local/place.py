@@ -1,0 +1,257 @@
+"""Where the local Prefect server lives: its folder, its secret, its recorded state, its settings.
+
+- The folder is open to its owner only; so are the files in it (database, logs, secret, state).
+- Every API path and websocket asks for the secret (GET of health and ready excepted), so neither
+  another user of the machine, nor a web page, nor a forged Host header gets in.
+- `state.json` is written as soon as a process is started, so a crash loses none of them; what is
+  in it is believed only as far as the processes themselves confirm it.
+- Server and worker see loopback, a database of their own and no analytics.
+
+Usage: `Place(root=Path.cwd()).load()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import secrets
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tangobench.errors import UsageError
+from tangobench.flows import _api
+from tangobench.flows.local import process as _process
+from tangobench.flows.local.process import Process
+
+PORT: Final = 4200  # Prefect's usual one; another is taken when it is in use
+_STATE_BYTES: Final = 65_536
+# How the two programs are started; a recorded process that was not started so is not ours.
+SERVE: Final = ("-m", "tangobench.flows.local.serve")
+WORKER: Final = ("-m", "prefect", "worker", "start")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """What runs, and which of it was started here."""
+
+    url: str
+    server: Process | None = None
+    worker: Process | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """The project folder and the files this module keeps in it."""
+
+    root: Path
+
+    @property
+    def folder(self) -> Path:
+        """Everything of the local server: database, logs, secret, state."""
+        return self.root / ".state" / "prefect"
+
+    @property
+    def toml(self) -> Path:
+        """The file by which plain `prefect` commands find the server."""
+        return self.root / "prefect.toml"
+
+    @property
+    def auth(self) -> Path:
+        """The file with the string that the server asks for."""
+        return self.folder / "auth"
+
+    def load(self) -> State | None:
+        """The recorded state, or None when nothing was started.
+
+        A file that `save` did not write is reported and put aside as `state.json.odd`.
+        """
+        path = self.folder / "state.json"
+        try:
+            return read_state(path)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RecursionError) as error:
+            with contextlib.suppress(OSError):
+                path.replace(path.with_suffix(".json.odd"))
+            print(
+                f"{path} is not a state that `make deploy` wrote ({error}): renamed to "
+                f"{path.name}.odd, nothing in it was used or stopped",
+                file=sys.stderr,
+            )
+            return None
+
+    def save(self, state: State) -> None:
+        """Record the state before anything else can go wrong."""
+        write_private(self.folder / "state.json", json.dumps(asdict(state)))
+
+    def prepare(self) -> None:
+        """Make the folder, for its owner only."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.folder.chmod(0o700)
+        except OSError as error:
+            raise UsageError(
+                f"{self.folder} cannot be used: {error.strerror}",
+                kind="state-folder",
+                fix=f"make it a folder of your own: sudo chown $USER {self.folder}",
+            ) from None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """One `up` or `down` at a time."""
+        self.prepare()
+        with (self.folder / "lock").open("w") as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+
+    def secret(self) -> str:
+        """The string that the server asks for, made on first use.
+
+        One that others could have read, or that is not of our form, is replaced.
+        """
+        with contextlib.suppress(OSError, ValueError):
+            text = _read(self.auth, private=True).strip()
+            if re.fullmatch(r"tangobench:[\w-]{43}", text):
+                return text
+        self.prepare()
+        text = f"tangobench:{secrets.token_urlsafe(32)}"
+        write_private(self.auth, f"{text}\n")
+        return text
+
+    def users_url(self, state: State | None) -> str | None:
+        """The API that the user configured, if it is not a server that we started."""
+        url = _api.configured_url(self.root)
+        return None if state and state.server and url == state.url else url
+
+
+def _read(path: Path, *, private: bool = False) -> str:
+    """A small regular file; never a link, a pipe or, when `private`, one that others can read."""
+    # Without O_NONBLOCK a named pipe would wait for a writer for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode) or found.st_size > _STATE_BYTES:
+            raise ValueError("not a small regular file")
+        if private and (found.st_mode & 0o077 or found.st_uid != os.geteuid()):
+            raise ValueError("others can read it")
+        return file.read()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file, readable by its owner only."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(text)
+    temporary.replace(path)
+
+
+def read_state(path: Path) -> State:
+    """A state as `Place.save` writes it; ValueError if it is anything else."""
+    found = json.loads(_read(path))
+    if not isinstance(found, dict) or set(found) != {"url", "server", "worker"}:
+        raise ValueError("it has other fields")
+    url = found["url"]
+    if not isinstance(url, str) or urlsplit(url).scheme not in ("http", "https"):
+        raise ValueError("url is no address")
+    return State(
+        url=url,
+        server=_recorded("server", found["server"], SERVE),
+        worker=_recorded("worker", found["worker"], WORKER),
+    )
+
+
+def _recorded(name: str, found: Any, form: tuple[str, ...]) -> Process | None:
+    if found is None:
+        return None
+    shape = {"pid": int, "started": str, "boot": str, "command": list}
+    if not isinstance(found, dict) or {k: type(v) for k, v in found.items()} != shape:
+        raise ValueError(f"{name} has other fields")
+    if found["pid"] < 2 or tuple(found["command"][1 : 1 + len(form)]) != form:
+        raise ValueError(f"{name} is a process that `make deploy` does not start")
+    return Process(**{**found, "command": tuple(found["command"])})
+
+
+def alive(process: Process | None) -> bool:
+    """Whether this very process still runs."""
+    return process is not None and _process.alive(process)
+
+
+def environment(place: Place, state: State, *, starting: bool = False) -> dict[str, str]:
+    """The environment of server, worker and deployment commands.
+
+    On a server of the user's own (`state.server` is None and none is `starting`) home, profile and
+    credentials stay the user's.
+    """
+    own = {
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
+        "PWD": str(place.root),  # prefect.yaml takes the flows' working folder from it
+        "DO_NOT_TRACK": "1",
+        "NO_PROXY": ",".join(filter(None, [os.environ.get("NO_PROXY"), "127.0.0.1,localhost"])),
+        "PREFECT_API_URL": state.url,
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        # Imported inside a running loop, as server and worker do, the plugin logs a traceback.
+        "PREFECT_PLUGINS_ENABLED": "false",
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
+    }
+    if state.server is None and not starting:
+        return {**os.environ, **own}
+    # A key for Prefect's cloud is sent in the place of the string.
+    inherited = {k: v for k, v in os.environ.items() if k != "PREFECT_API_KEY"}
+    return {**inherited, **own, **server_settings(place, state.url)}
+
+
+def client_settings(place: Place, url: str) -> dict[str, str]:
+    """What a client of our own server needs."""
+    return {
+        "PREFECT_HOME": str(place.folder / "home"),
+        "PREFECT_API_URL": url,
+        "PREFECT_API_AUTH_STRING": place.secret(),
+        "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "true",
+    }
+
+
+def server_settings(place: Place, url: str) -> dict[str, str]:
+    """What makes a server ours: its folder, its address, its lock."""
+    home, address = place.folder / "home", urlsplit(url)
+    return {
+        **client_settings(place, url),
+        "PREFECT_SERVER_API_HOST": "127.0.0.1",
+        "PREFECT_SERVER_API_PORT": str(address.port or PORT),
+        "PREFECT_SERVER_API_AUTH_STRING": place.secret(),
+        "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
+        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": f"{address.scheme}://{address.netloc}",
+        # The default copies the UI into site-packages.
+        "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(home / "ui"),
+        # Without these two `--watch` shows no logs.
+        "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "true",
+        "PREFECT_SERVER_LOGS_STREAM_PUBLISHING_ENABLED": "true",
+    }
+
+
+def write_toml(place: Place, state: State) -> bool:
+    """Point plain `prefect` commands in the project folder at the server.
+
+    False, and nothing written, if the user has a `prefect.toml` already.
+    """
+    if os.path.lexists(place.toml) and not _api.is_ours(place.toml):
+        return False
+    home, secret = json.dumps(str(place.folder / "home")), json.dumps(place.secret())
+    api = f"[api]\nurl = {json.dumps(state.url)}\nauth_string = {secret}\n"
+    write_private(place.toml, f"{_api.TOML_MARK}home = {home}\n\n{api}")
+    return True
+
+
+def remove_toml(place: Place) -> None:
+    """Take back `write_toml`; a file of the user's own stays."""
+    if _api.is_ours(place.toml):
+        place.toml.unlink()

@@ -1,0 +1,157 @@
+"""Where a command's flow runs are recorded: the user's API, our server, or one for the moment.
+
+- With an API configured, there; with the server of `make deploy` running, there; otherwise in
+  `.state/prefect`, through a server that starts with the first command that needs it and ends with
+  the last. Its runs are in the UI after the next `make deploy`: the database is the same.
+- Recording never costs a dataset: a server that does not come up is one loud line.
+
+Usage: `with recorded(Place(root=Path.cwd()), print) as record: ...`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import IO, Any, Final
+
+from tangobench.errors import TangobenchError, UsageError
+from tangobench.flows import _api
+from tangobench.flows.local import place as _place
+from tangobench.flows.local import process as _process
+from tangobench.flows.local.place import Place, State
+from tangobench.flows.local.process import Process
+from tangobench.flows.local.server import start_server
+
+START_SECONDS: Final = 120.0
+_END_SECONDS: Final = 15.0
+LOUD: Final = "RUN NOT RECORDED"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """An API that takes the runs; `ours` if it lives only as long as its commands."""
+
+    url: str
+    ours: bool = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether a server of ours does not answer any more."""
+        return self.ours and not _api.answers(self.url)
+
+
+Say = Callable[[str], Any]
+
+
+@contextlib.contextmanager
+def recorded(place: Place, say: Say) -> Iterator[Record | None]:
+    """The API for the runs of this command, announced in one line; None if there is none."""
+    state = place.load()
+    if state and _place.alive(state.server):
+        os.environ.update(_place.client_settings(place, state.url))
+        say(f"recorded on {state.url}, the server of `make deploy`")
+        yield Record(url=state.url)
+    elif url := place.users_url(state):
+        if not _api.answers(url):
+            raise UsageError(
+                f"the configured Prefect API {url} does not answer",
+                kind="prefect-unreachable",
+                fix="start it, or unset PREFECT_API_URL to record in this folder",
+            )
+        say(f"recorded on {url}")
+        yield Record(url=url)
+    else:
+        with contextlib.ExitStack() as stack:
+            yield _embedded(place, say, stack)
+
+
+def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> Record | None:
+    say(f"recorded in {place.folder} (see it with `make deploy`)")
+    try:
+        users = stack.enter_context(_user(place))
+        state, began = _find_or_start(place)
+        stack.callback(_leave, users, state)
+        os.environ.update(_place.client_settings(place, state.url))
+        # Prefect takes seconds to import: meanwhile the server does the same in its own process.
+        importlib.import_module("tangobench.flows.build_flows")
+        _wait(place, state)
+        if began:
+            from tangobench.flows.local import client
+
+            client.end_lost_runs(began)
+    except (OSError, TangobenchError) as error:
+        say(f"{LOUD}: {error}; the build continues without Prefect")
+        return None
+    except Exception as error:  # Prefect's own trouble
+        say(f"{LOUD}: {type(error).__name__}: {error}; the build continues without Prefect")
+        return None
+    return Record(url=state.url, ours=True)
+
+
+@contextlib.contextmanager
+def _user(place: Place) -> Iterator[IO[bytes]]:
+    """Be counted among the users: the server ends when there are none."""
+    place.prepare()
+    with (place.folder / "users").open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # waits for a server that is about to end
+        yield file
+
+
+def _find_or_start(place: Place) -> tuple[State, float]:
+    """The server that another command started, or a new one and the time of its start."""
+    path = place.folder / "embedded.json"
+    with place.locked():
+        with contextlib.suppress(OSError, ValueError):
+            found = _place.read_state(path)
+            if _place.alive(found.server):
+                return found, 0.0
+        began = time.time()
+        state = start_server(place, 0, "embedded", "--users", str(place.folder / "users"))
+        _place.write_private(path, json.dumps(asdict(state)))
+        return state, began
+
+
+def _wait(place: Place, state: State) -> None:
+    server, deadline = _server(state), time.monotonic() + START_SECONDS
+    while not _api.answers(state.url, path="/ready"):
+        if not _process.alive(server) or time.monotonic() > deadline:
+            _process.stop(server, seconds=5.0)
+            raise TimeoutError(
+                f"the Prefect server did not come up in {START_SECONDS:.0f} s, see "
+                f"{place.folder / 'embedded.log'}"
+            )
+        time.sleep(0.05)
+
+
+def _server(state: State) -> Process:
+    assert state.server is not None
+    return state.server
+
+
+def _leave(users: IO[bytes], state: State) -> None:
+    """Send what is still to be sent; wait for the server if nobody else uses it."""
+    with contextlib.suppress(Exception):
+        _drain()
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return  # the server ends with another command
+    fcntl.flock(users, fcntl.LOCK_UN)
+    _process.wait_gone([_server(state)], _END_SECONDS)
+
+
+def _drain() -> None:
+    if "prefect" not in sys.modules:
+        return
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    APILogWorker.drain_all(timeout=_END_SECONDS)
+    EventsWorker.drain_all(timeout=_END_SECONDS)

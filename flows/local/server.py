@@ -1,0 +1,311 @@
+"""A Prefect server and worker on this machine: started, used and stopped as one thing.
+
+- Loopback only, locked by a random string, SQLite under `.state/prefect`, analytics off; nothing
+  outside is asked.
+- `up` uses the API that the user configured when it answers, and a worker that is there; it
+  starts only what is missing, waits until both answer and registers the deployments.
+- `down` stops exactly what `up` started: runs are cancelled first, then worker, then server.
+- `prefect.toml`, written by `up` and removed by `down`, points plain `prefect` commands at it; a
+  file of the user's own is never touched.
+
+Usage: `python -m tangobench.flows.local.server up`, then `prefect deployment run build-lean`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from tangobench.errors import ResourceError, TangobenchError, UsageError
+from tangobench.flows import _api
+from tangobench.flows.local import process as _process
+from tangobench.flows.local.place import (
+    PORT,
+    SERVE,
+    WORKER,
+    Place,
+    State,
+    alive,
+    environment,
+    remove_toml,
+    write_toml,
+)
+from tangobench.flows.local.process import Process
+
+POOL = "tangobench"
+START_SECONDS = 180.0  # a fresh database takes 12 to 21 s on two idle cores, much more when busy
+
+
+def listener(wanted: int) -> socket.socket:
+    """A listening socket on loopback, at the wanted port or a free one."""
+    for port in (wanted, 0):
+        bound = socket.socket()
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind(("127.0.0.1", port))
+            bound.listen(128)
+            return bound
+        except (OSError, OverflowError):
+            bound.close()
+    raise ResourceError("no free port on 127.0.0.1", kind="no-port", fix="close a program")
+
+
+def _tail(log: Path, lines: int = 15) -> str:
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+
+
+def _wait(what: str, ready: Callable[[], bool], process: Process, log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not ready():
+        if not _process.alive(process) or time.monotonic() > deadline:
+            raise ResourceError(
+                f"the {what} did not start; the end of {log}:\n{_tail(log)}",
+                kind=f"prefect-{what}",
+                fix=f"read {log}, then run `make undeploy` and `make deploy`",
+            )
+        time.sleep(0.2)
+
+
+def start_server(place: Place, wanted: int, name: str, *words: str) -> State:
+    """Start a server at the wanted port or a free one; its log is NAME.log."""
+    with listener(wanted) as bound:
+        state = State(url=f"http://127.0.0.1:{bound.getsockname()[1]}/api")
+        (place.folder / "home").mkdir(parents=True, exist_ok=True)
+        server = _process.start(
+            [sys.executable, *SERVE, "--socket", str(bound.fileno()), *words],
+            env=environment(place, state, starting=True),
+            cwd=place.root,
+            log=place.folder / f"{name}.log",
+            keep=[bound.fileno()],
+        )
+    return replace(state, server=server)
+
+
+def _start_server(place: Place, wanted: int) -> State:
+    state = start_server(place, wanted, "server")
+    place.save(state)
+    assert state.server is not None
+    log = place.folder / "server.log"
+    _wait("server", lambda: _api.answers(state.url, path="/ready"), state.server, log)
+    return state
+
+
+def _find_server(place: Place, port: int) -> State:
+    """The server to use: the one started before, the user's own, or a new one."""
+    before = place.load()
+    if before and before.server and alive(before.server):
+        if _api.answers(before.url):
+            return before
+        _process.stop(before.server, seconds=10.0)
+    url = place.users_url(before)
+    if url and _api.answers(url):
+        return State(url=url, worker=before.worker if before and before.url == url else None)
+    if url and not _api.is_loopback(url):
+        raise UsageError(
+            f"the configured Prefect API {url} does not answer",
+            kind="prefect-unreachable",
+            fix="check PREFECT_API_URL, or unset it to get a server on this machine",
+        )
+    if url and _taken(url):
+        raise UsageError(
+            f"what answers at {url} is not a Prefect API",
+            kind="prefect-port-taken",
+            fix="correct PREFECT_API_URL, or unset it to get a server on another port",
+        )
+    # At the address of the last one, so that shells and open pages find it again.
+    last = url or (before.url if before and before.server else None)
+    return _start_server(place, (last and urlsplit(last).port) or port)
+
+
+def _taken(url: str) -> bool:
+    address = urlsplit(url)
+    with socket.socket() as probe:
+        probe.settimeout(3.0)
+        return probe.connect_ex(("127.0.0.1", address.port or 80)) == 0
+
+
+def _start_worker(place: Place, state: State) -> State:
+    from tangobench.flows.local import client
+
+    if alive(state.worker):
+        return state
+    if state.server is None and client.worker_names(POOL):
+        return state
+    name, log = f"tangobench-{secrets.token_hex(4)}", place.folder / "worker.log"
+    words = ("--pool", POOL, "--type", "process", "--name", name, "--install-policy", "never")
+    worker = _process.start(
+        [sys.executable, *WORKER, *words],
+        env=environment(place, state),
+        cwd=place.root,
+        log=log,
+    )
+    state = replace(state, worker=worker)
+    place.save(state)
+    _wait("worker", lambda: name in client.worker_names(POOL), worker, log)
+    if state.server is not None:
+        # A new worker on our own server: a run that still looks alive lost its process before.
+        client.end_runs(POOL, None, "its worker is gone")
+    return state
+
+
+def _register(place: Place, state: State) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
+        env=environment(place, state),
+        cwd=place.root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise UsageError(
+            f"`prefect deploy --all` failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}",
+            kind="prefect-deploy",
+            fix="correct prefect.yaml",
+        )
+
+
+def up(place: Place, port: int = PORT) -> State:
+    """Make server, worker and deployments available."""
+    if not (place.root / "prefect.yaml").exists():
+        raise UsageError(
+            f"{place.root} has no prefect.yaml", kind="not-a-project", fix="run it in the clone"
+        )
+    with place.locked():
+        fresh = not (place.folder / "state.json").exists()
+        try:
+            state = _find_server(place, port)
+            os.environ.update(environment(place, state))
+            state = _start_worker(place, state)
+            place.save(state)
+            _register(place, state)
+        except BaseException:
+            if fresh:
+                _stop(place)
+            raise
+        if state.server is not None and not write_toml(place, state):
+            print(
+                f"{place.toml} is your own and was left as it is: in a shell that should use this "
+                'server, run eval "$(make -s prefect-env)"',
+                file=sys.stderr,
+            )
+    return state
+
+
+def _stop(place: Place) -> State | None:
+    state = place.load()
+    if state is None:
+        return None
+    os.environ.update(environment(place, state))
+    gone = [name for name in ("server", "worker") if (p := getattr(state, name)) and not alive(p)]
+    if gone:
+        print(f"no longer running: the {' and the '.join(gone)}", file=sys.stderr)
+    children = _process.descendants(state.worker) if state.worker else []
+    if (state.server is None or alive(state.server)) and _api.answers(state.url):
+        from tangobench.flows.local import client
+
+        # On a server that others use, only the runs of our own worker are ours to end.
+        pids = None if state.server else [child.pid for child in children]
+        client.end_runs(POOL, pids, "`make undeploy`", seconds=15.0 if children else 0.0)
+    for process in (state.worker, state.server):
+        if process and alive(process):
+            _process.stop(process, seconds=10.0)
+    (place.folder / "state.json").unlink(missing_ok=True)
+    remove_toml(place)
+    return state
+
+
+def down(place: Place) -> State | None:
+    """Stop what `up` started, and nothing else."""
+    with place.locked():
+        return _stop(place)
+
+
+def shell(place: Place) -> str:
+    """Lines for `eval` that set a shell up for plain `prefect` commands anywhere."""
+    state = place.load()
+    if state and state.server and not alive(state.server):
+        state = None  # anybody may have taken its port
+    url = state.url if state else place.users_url(None)
+    if url is None:
+        raise UsageError("no Prefect server is set up", kind="no-server", fix="run `make deploy`")
+    values = {
+        "PREFECT_API_URL": url,
+        "PREFECT_PLUGINS_ENABLED": "true",
+        "PREFECT_PLUGINS_ALLOW": "tangobench",
+        "DO_NOT_TRACK": "1",
+    }
+    if state and state.server:
+        values["PREFECT_HOME"] = str(place.folder / "home")
+        values["PREFECT_API_AUTH_STRING"] = place.secret()
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+    return "\n".join(
+        [*lines, f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
+    )
+
+
+def initialise(place: Place) -> None:
+    """Create the database ahead of its first use, so that the first run need not wait for it."""
+    place.prepare()
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"],
+        env=environment(place, State(url=f"http://127.0.0.1:{PORT}/api"), starting=True),
+        cwd=place.root,
+        capture_output=True,
+        text=True,
+        umask=0o077,
+        check=False,
+    )
+    if done.returncode:
+        raise ResourceError(
+            f"the Prefect database was not created:\n{done.stdout[-2000:]}{done.stderr[-2000:]}",
+            kind="prefect-database",
+            fix="the first `make data-*` tries again",
+        )
+
+
+def _say_up(place: Place, state: State) -> None:
+    ui = state.url.removesuffix("/api")
+    print(f"Prefect API {state.url} ({'started here' if state.server else 'already there'})")
+    print(f"worker of pool {POOL} ({'started here' if state.worker else 'already there'})")
+    if state.server:
+        print(f"log in to {ui} with the string in {place.auth} (readable by you only)")
+    print(f"open {ui} · prefect deployment run build-lean --watch · make undeploy")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command behind `make deploy`, `make undeploy` and `make prefect-env`."""
+    parser = argparse.ArgumentParser(prog="python -m tangobench.flows.local.server")
+    parser.add_argument("action", choices=("up", "down", "env", "init"))
+    parser.add_argument("--port", type=int, default=PORT, help="wanted port of a new server")
+    args = parser.parse_args(argv)
+    place = Place(root=Path.cwd().resolve())
+    try:
+        if args.action == "up":
+            _say_up(place, up(place, args.port))
+        elif args.action == "down":
+            print("stopped" if down(place) else "nothing was running")
+        elif args.action == "init":
+            initialise(place)
+        else:
+            print(shell(place))
+    except TangobenchError as error:
+        print(f"error: {error.message}\nfix: {error.fix}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""The aggregation kernels and the output loss, with their own backward passes."""

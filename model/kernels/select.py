@@ -1,0 +1,89 @@
+"""Which implementation computes a block's cross-token part; all of them compute the same function.
+
+- `strips`: one head and one strip at a time, for one core's caches. The default on a CPU.
+- `batched`: all heads of several sequences in each product, plain PyTorch, few launches.
+- `triton`: kernels/triton/, on CUDA, or on a CPU under TRITON_INTERPRET=1. What they do not cover
+  (float64, WANGO's windows other than 64, GAU, FLASH) is batched.
+- `auto`: strips on a CPU; on CUDA triton if its self-check passes, else batched, said once.
+- The choice is the environment's (TANGOBENCH_KERNEL), so that child processes make the same one.
+
+Usage: `TANGOBENCH_KERNEL=batched tangobench train …`, or `--kernel batched`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import Final, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from tangobench.errors import UsageError
+
+Kernel = Literal["strips", "batched", "triton"]
+
+VARIABLE: Final = "TANGOBENCH_KERNEL"
+_KERNELS: Final[dict[str, Kernel]] = {name: name for name in get_args(Kernel)}
+NAMES: Final = ("auto", *_KERNELS)
+# Entries kept per application (B·T·F) from which the CPU's blocks make them again in the backward
+# pass: 64 MB in float32.
+RECOMPUTE_ABOVE: Final = 1 << 24
+_KEPT_SHARE: Final = 0.6  # of a GPU's memory; the rest is for weights, moments and the widest strip
+
+
+def requested() -> str:
+    """What the environment asks for."""
+    name = os.environ.get(VARIABLE) or "auto"
+    if name not in NAMES:
+        raise UsageError(
+            f"{VARIABLE} is {name!r}",
+            kind="no-such-kernel",
+            fix=f"use one of {', '.join(NAMES)}",
+        )
+    return name
+
+
+def request(name: str | None) -> None:
+    """Ask for a kernel in this process and its children; None leaves the choice as it is."""
+    if name is not None:
+        os.environ[VARIABLE] = name
+    requested()
+
+
+def chosen(like: Tensor) -> Kernel:
+    """The implementation for tensors on a device."""
+    name = requested()
+    if name == "auto":
+        name = automatic(str(like.device)) if like.device.type == "cuda" else "strips"
+    return _KERNELS[name]
+
+
+@functools.cache
+def automatic(device: str) -> Kernel:
+    """Triton where it agrees with naive on this device, checked once per process."""
+    try:
+        from tangobench.model.kernels.triton.check import disagreement
+
+        why = disagreement(device)
+    except ImportError:
+        why = "triton is not installed (pip install 'tangobench[gpu]')"
+    if why is None:
+        return "triton"
+    print(f"kernel: batched, because {why}", file=sys.stderr)
+    return "batched"
+
+
+def recomputes(like: Tensor, values: int, depth: int) -> bool:
+    """Whether a block makes `values` activations again in its backward pass, or keeps them.
+
+    On a CPU by their number; on CUDA if those of all applications do not fit. Tensors without
+    storage keep everything, as a large GPU does.
+    """
+    if chosen(like) == "strips":
+        return values > RECOMPUTE_ABOVE
+    if like.device.type != "cuda":
+        return False
+    room = torch.cuda.get_device_properties(like.device).total_memory * _KEPT_SHARE
+    return 4 * depth * values * like.element_size() > room

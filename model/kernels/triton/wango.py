@@ -1,0 +1,206 @@
+"""WANGO's gate average on a GPU: kernels that walk a sequence with S in registers.
+
+Never run on a GPU so far: checked against naive under Triton's interpreter, compiled for sm_80,
+sm_90 and sm_100 (`make test-kernels`).
+
+- What is narrow (scores, totals, gradients of features through pairs) is the batched kernel's: its
+  weights are 64 × 128 per block and head, a fourteenth of the gates. What is wide is walked: the
+  batched kernel writes all states S (K × G per block), here they never leave the registers.
+- A program owns one sequence of one head and BG gate columns and walks blocks of 64: own block,
+  the block before, φ(q)·S for everything older, then one more block enters S (eq. 10).
+- Gates are read once from memory (twice more from L2) and averages written once: 4 bytes per gate
+  for 2·(64 + 64 + 32 + 32) operations, 96 per byte, below an H100's ridge (295): bound by memory.
+- Backward is two walks, because S runs forwards and its gradient backwards; nothing is undone by
+  subtraction, so no digits are lost. Gradients of φq and φk are sums over all gate columns: each
+  program writes its part, and one sum in a fixed order follows.
+- S is float32. Products with bfloat16 gates round φ and S to TF32; float32 gates use 3 × TF32.
+- Tiles: S (32 × 64) is 8 registers per thread with 8 warps, a tile of 64 × 64 16; forwards, where
+  three products meet in one sum, 64 columns spill and 32 do not (docs/gpu.md).
+
+Shapes: N sequences (all heads of all sequences), M blocks, K channels, G gate columns.
+Usage: `log_total = WangoTriton(64).forward((q, k, phi_q, phi_k), gate, null_bias, mean_out)`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from tangobench.model.kernels.wango_batched import BLOCK, Layout, Pairs, WangoBatched
+
+WALK: Final = {"BG": 32, "num_warps": 8, "num_stages": 2}
+BACK: Final = {"BG": 64, "num_warps": 8, "num_stages": 2}
+
+
+@triton.jit
+def _tile(ptr, block, column, width, exists):
+    """One block's rows of (M, 64, width); zeros where `exists` is false or columns end."""
+    row = tl.arange(0, 64)
+    inside = (column < width)[None, :] & exists
+    offset = row[:, None] * width + column[None, :]
+    return tl.load(ptr + block * 64 * width + offset, mask=inside, other=0.0)
+
+
+@triton.jit
+def _put(ptr, block, column, width, tile):
+    row = tl.arange(0, 64)
+    offset = row[:, None] * width + column[None, :]
+    tl.store(ptr + block * 64 * width + offset, tile, mask=(column < width)[None, :])
+
+
+@triton.jit
+def _dot(a, b, PRECISION: tl.constexpr, WIDEN: tl.constexpr):
+    """A product; the interpreter would multiply bfloat16 as integers."""
+    if WIDEN:
+        return tl.dot(a.to(tl.float32), b.to(tl.float32))
+    return tl.dot(a, b, input_precision=PRECISION)
+
+
+@triton.jit
+def _walk(
+    own_ptr, before_ptr, phi_q_ptr, phi_k_ptr, gate_ptr, scale_ptr, mean_ptr,
+    blocks, width,
+    K: tl.constexpr, BK: tl.constexpr, BG: tl.constexpr,
+    PRECISION: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Averages of every block; `before` begins at the second block."""
+    first = tl.program_id(1).to(tl.int64) * blocks
+    column, channel = tl.program_id(0) * BG + tl.arange(0, BG), tl.arange(0, BK)
+    inner = tl.arange(0, 64)
+    s = tl.zeros((BK, BG), tl.float32)
+    for index in range(2, blocks):
+        block = first + index
+        phi_left = _tile(phi_k_ptr, block - 2, channel, K, True)
+        gate = _tile(gate_ptr, block - 2, column, width, True)
+        s += _dot(tl.trans(phi_left), gate.to(tl.float32), PRECISION, WIDEN)
+        summed = _dot(_tile(phi_q_ptr, block, channel, K, True), s, PRECISION, WIDEN)
+        gate = _tile(gate_ptr, block - 1, column, width, True)
+        summed += _dot(_tile(before_ptr, block - 1, inner, 64, True), gate, PRECISION, WIDEN)
+        gate = _tile(gate_ptr, block, column, width, True)
+        summed += _dot(_tile(own_ptr, block, inner, 64, True), gate, PRECISION, WIDEN)
+        scale = tl.load(scale_ptr + block * 64 + inner)
+        _put(mean_ptr, block, column, width, summed * scale[:, None])
+
+
+@triton.jit
+def _query_walk(
+    phi_k_ptr, gate_ptr, dsummed_ptr, dphi_ptr,
+    blocks, width,
+    K: tl.constexpr, BK: tl.constexpr, BG: tl.constexpr,
+    PRECISION: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Forwards with S: this program's part of what φq gets through it."""
+    first = tl.program_id(1).to(tl.int64) * blocks
+    column, channel = tl.program_id(0) * BG + tl.arange(0, BG), tl.arange(0, BK)
+    part = tl.program_id(0) * (tl.num_programs(1) * blocks)
+    s = tl.zeros((BK, BG), tl.float32)
+    for index in range(2, blocks):
+        block = first + index
+        phi_left = _tile(phi_k_ptr, block - 2, channel, K, True)
+        gate = _tile(gate_ptr, block - 2, column, width, True)
+        s += _dot(tl.trans(phi_left), gate.to(tl.float32), PRECISION, WIDEN)
+        dsummed = _tile(dsummed_ptr, block, column, width, True).to(tl.float32)
+        dphi = _dot(dsummed, tl.trans(s), PRECISION, WIDEN)
+        _put(dphi_ptr, part + block, channel, K, dphi)
+
+
+@triton.jit
+def _key_walk(
+    own_ptr, before_ptr, phi_q_ptr, phi_k_ptr, gate_ptr, dsummed_ptr, dphi_ptr, dgate_ptr,
+    blocks, width,
+    K: tl.constexpr, BK: tl.constexpr, BG: tl.constexpr,
+    PRECISION: tl.constexpr, WIDEN: tl.constexpr,
+):  # fmt: skip
+    """Backwards with the gradient of S: gates, and this program's part of what φk gets."""
+    first = tl.program_id(1).to(tl.int64) * blocks
+    column, channel = tl.program_id(0) * BG + tl.arange(0, BG), tl.arange(0, BK)
+    part = tl.program_id(0) * (tl.num_programs(1) * blocks)
+    inner = tl.arange(0, 64)
+    ds = tl.zeros((BK, BG), tl.float32)
+    for step in range(2, blocks):
+        index = blocks + 1 - step
+        block = first + index
+        later = index + 2 < blocks
+        phi_right = _tile(phi_q_ptr, block + 2, channel, K, later)
+        dsummed = _tile(dsummed_ptr, block + 2, column, width, later)
+        ds += _dot(tl.trans(phi_right), dsummed.to(tl.float32), PRECISION, WIDEN)
+        dgate = _dot(_tile(phi_k_ptr, block, channel, K, True), ds, PRECISION, WIDEN)
+        after = index + 1 < blocks
+        dsummed = _tile(dsummed_ptr, block + 1, column, width, after)
+        before = _tile(before_ptr, block, inner, 64, after)
+        dgate += _dot(tl.trans(before), dsummed, PRECISION, WIDEN)
+        dsummed = _tile(dsummed_ptr, block, column, width, True)
+        own = _tile(own_ptr, block, inner, 64, True)
+        dgate += _dot(tl.trans(own), dsummed, PRECISION, WIDEN)
+        _put(dgate_ptr, block, column, width, dgate)
+        gate = _tile(gate_ptr, block, column, width, True).to(tl.float32)
+        _put(dphi_ptr, part + block, channel, K, _dot(gate, tl.trans(ds), PRECISION, WIDEN))
+
+
+@dataclass(frozen=True, slots=True)
+class WangoTriton(WangoBatched):
+    """The batched kernel with its wide products walked; only for a window of 64."""
+
+    def averages(
+        self,
+        layout: Layout,
+        pairs: Sequence[Pairs],
+        blocks: Sequence[Tensor],
+        gate: Tensor,
+        scale: Tensor,
+    ) -> Tensor:
+        """The masses' sums of gates times `scale`, (M, C, G)."""
+        own, before = (pair.mass.to(gate.dtype) for pair in pairs)
+        mean = torch.empty_like(gate)
+        _walk[_grid(layout, gate, WALK)](
+            own, before, blocks[2], blocks[3], gate, scale, mean,
+            layout.blocks, gate.shape[2], **_constants(blocks[2], gate), **WALK,
+        )  # fmt: skip
+        return mean
+
+    def gate_gradients(
+        self,
+        layout: Layout,
+        pairs: Sequence[Pairs],
+        blocks: Sequence[Tensor],
+        gate: Tensor,
+        dsummed: Tensor,
+        grads: Sequence[Tensor],
+    ) -> Tensor:
+        """The gates' gradients; adds to those of φq and φk what reaches them through S."""
+        own, before = (pair.mass.to(gate.dtype) for pair in pairs)
+        narrow, dgate = dsummed.to(gate.dtype), torch.empty_like(gate)
+        grid, sizes = _grid(layout, gate, BACK), {**_constants(blocks[2], gate), **BACK}
+        parts = blocks[2].new_zeros(2, grid[0], *blocks[2].shape)
+        _query_walk[grid](blocks[3], gate, narrow, parts[0], layout.blocks, gate.shape[2], **sizes)
+        _key_walk[grid](
+            own, before, blocks[2], blocks[3], gate, narrow, parts[1], dgate,
+            layout.blocks, gate.shape[2], **sizes,
+        )  # fmt: skip
+        for grad, part in zip(grads[2:], parts.sum(1), strict=True):
+            grad.add_(part)
+        return dgate
+
+
+def _grid(layout: Layout, gate: Tensor, config: dict[str, int]) -> tuple[int, int]:
+    return triton.cdiv(gate.shape[2], config["BG"]), layout.sequences
+
+
+def _constants(phi_MCK: Tensor, gate: Tensor) -> dict[str, Any]:
+    channels = phi_MCK.shape[2]
+    return {
+        "K": channels,
+        "BK": max(16, triton.next_power_of_2(channels)),
+        "PRECISION": "tf32" if gate.dtype == torch.bfloat16 else "tf32x3",
+        "WIDEN": os.environ.get("TRITON_INTERPRET") == "1",
+    }
+
+
+assert BLOCK == 64  # the kernels' tiles

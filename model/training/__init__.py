@@ -1,0 +1,1 @@
+"""Recipes, data order, optimiser, checkpoints and the training loop."""

@@ -1,0 +1,325 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped.
+
+- Two files: tensors (safetensors: weights, both moments, generator states) and a JSON object with
+  the run, the step, the loader's state and the tensors' sha256. The JSON appears last, atomically:
+  without it the tensors are no checkpoint.
+- Nothing is unpickled. Every byte is checked before it is used, and no name in the JSON leads out
+  of a folder; a checkpoint of another run, dataset or shape is refused, quoting both sides.
+- The two newest are kept: should the last one be damaged, the one before is still there.
+
+Usage: `save(folder, Checkpoint(...)); checkpoint = load(latest(folder))`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import safetensors
+import safetensors.torch
+import torch
+from pydantic import TypeAdapter
+
+from tangobench.errors import CorruptionError, InputError, MismatchError, TangobenchError
+from tangobench.model.config import ARCHS, Arch, is_known
+from tangobench.model.training.optim import MOMENTS
+from tangobench.model.training.recipes import Recipe, Run
+from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.files import PARTIAL, write_atomic
+from tangobench.pipeline.core.hashing import sha256_bytes
+from tangobench.pipeline.core.lock_schema import NAME
+from tangobench.pipeline.core.sealed import Broken, seal, unseal
+
+FORMAT: Final = "tangobench-checkpoint/1"
+KEEP: Final = 2
+_KEYS: Final = {
+    "format": str,
+    "run": str,
+    "run_sha256": str,
+    "recipe": dict,
+    "seeds": list,
+    "step": int,
+    "loader": dict,
+    "tensors": dict,
+    "provenance": dict,
+}
+_NAME: Final = re.compile(NAME)
+_RECIPE: Final = TypeAdapter(Recipe)
+_MOST_PARAMS: Final = 1 << 34
+_TENSOR_KEYS: Final = {"file": str, "bytes": int, "sha256": str}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """A run between two steps; `meta["step"]` steps are done."""
+
+    meta: dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+
+    @property
+    def step(self) -> int:
+        """Finished steps."""
+        return int(self.meta["step"])
+
+    def group(self, prefix: str) -> dict[str, torch.Tensor]:
+        """Tensors under a prefix, without it."""
+        start = f"{prefix}."
+        return {n[len(start) :]: t for n, t in self.tensors.items() if n.startswith(start)}
+
+
+def describe(run: Run, loader: dict[str, Any], provenance: dict[str, Any]) -> dict[str, Any]:
+    """The JSON part of a checkpoint, without what `save` adds."""
+    return {
+        "format": FORMAT,
+        "run": run.name,
+        "run_sha256": run.sha256,
+        "recipe": run.recipe.as_json(),
+        "seeds": [run.init_seed, run.order_seed],
+        "step": loader["step"],
+        "loader": loader,
+        "provenance": provenance,
+    }
+
+
+def save(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint, whole or not at all, and drop those older than the last two.
+
+    Values that `load` would refuse are not written: what is there can always be resumed.
+    """
+    stem = f"step-{checkpoint.step:08d}"
+    if wrong := _wrong_tensor(checkpoint.tensors, checkpoint.meta["recipe"]):
+        raise InputError(
+            f"no checkpoint of {checkpoint.meta['run']} at step {checkpoint.step}: {wrong}",
+            kind="weights-not-finite",
+            fix="train with a lower learning rate; the checkpoint before is kept",
+        )
+    data = safetensors.torch.save(
+        {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
+    )
+    write_atomic(folder / f"{stem}.safetensors", data)
+    body = {
+        **checkpoint.meta,
+        "tensors": {
+            "file": f"{stem}.safetensors",
+            "bytes": len(data),
+            "sha256": sha256_bytes(data),
+        },
+    }
+    path = folder / f"{stem}.json"
+    write_atomic(path, seal(body))
+    _prune(folder)
+    return path
+
+
+def _prune(folder: Path) -> None:
+    kept = {path.stem for path in _all(folder)[-KEEP:]}
+    for path in sorted(folder.iterdir()):
+        old = path.name.startswith("step-") and path.stem not in kept
+        if old or path.name.startswith(PARTIAL):
+            path.unlink()
+
+
+def _all(folder: Path) -> list[Path]:
+    return sorted(folder.glob("step-*.json"))
+
+
+def latest(folder: Path) -> Path | None:
+    """The newest checkpoint of a run, if there is one."""
+    found = _all(folder)
+    return found[-1] if found else None
+
+
+def load(path: Path) -> Checkpoint:
+    """A checkpoint, every byte of it checked."""
+    meta = _read_meta(path)
+    tensors = path.parent / meta["tensors"]["file"]
+    expected = meta["tensors"]["bytes"]
+    try:
+        folder = path.parents[1]  # the run's: a link named `checkpoints` is not followed either
+        size = untrusted.check(tensors, folder=folder)
+        if size != expected:
+            raise _corrupt(path, f"{tensors.name} has {size:,} bytes, expected {expected:,}")
+        data = untrusted.read(tensors, folder=folder, limit=expected)
+    except FileNotFoundError:
+        raise _corrupt(path, f"{tensors.name} is missing") from None
+    except OSError as error:
+        raise _corrupt(path, f"{tensors.name}: {error.strerror}") from None
+    sha256 = sha256_bytes(data)
+    if sha256 != meta["tensors"]["sha256"]:
+        wanted = meta["tensors"]["sha256"]
+        raise _corrupt(path, f"{tensors.name} has sha256 {sha256}, expected {wanted}")
+    try:
+        found = Checkpoint(meta=meta, tensors=safetensors.torch.load(data))
+    except (safetensors.SafetensorError, ValueError, KeyError) as error:
+        raise _corrupt(path, f"{tensors.name} is no safetensors file: {error}") from None
+    if wrong := _wrong_tensor(found.tensors, meta["recipe"]):
+        raise _corrupt(path, wrong)
+    return found
+
+
+def _wrong_tensor(tensors: Mapping[str, torch.Tensor], recipe: Mapping[str, Any]) -> str | None:
+    """What is wrong with the values of weights and moments: type, sign, or not finite."""
+    dtype = torch.float64 if recipe.get("precision") == "fp64" else torch.float32
+    for name, tensor in tensors.items():
+        if not name.startswith(("model.", "optimizer.")):
+            continue
+        if tensor.dtype != dtype:
+            return f"tensor {name!r} is {tensor.dtype}, expected {dtype}"
+        if not bool(torch.isfinite(tensor).all()):
+            return f"tensor {name!r} holds values that are not finite"
+        if name.startswith(f"optimizer.{MOMENTS[1]}.") and bool((tensor < 0).any()):
+            return f"tensor {name!r}, a mean of squares, holds negative values"
+    return None
+
+
+def _read_meta(path: Path) -> dict[str, Any]:
+    try:
+        meta = unseal(untrusted.read(path, folder=path.parents[1]))
+    except OSError as error:
+        raise _corrupt(path, str(error.strerror)) from None
+    except Broken as error:
+        raise _corrupt(path, str(error)) from None
+    if wrong := _wrong_field(meta, path.stem):
+        raise _corrupt(path, wrong)
+    return meta
+
+
+def _wrong_field(meta: Any, stem: str) -> str | None:
+    """What is wrong with the shape of the JSON object of a checkpoint called `stem`."""
+    if not isinstance(meta, dict) or meta.get("format") != FORMAT:
+        return f"it is no {FORMAT} object"
+    for fields, part in ((_KEYS, meta), (_TENSOR_KEYS, meta.get("tensors"))):
+        for name, kind in fields.items():
+            value = part.get(name) if isinstance(part, dict) else None
+            if not isinstance(value, kind) or isinstance(value, bool):
+                return f"field {name!r} is missing or of another type"
+    if stem != f"step-{meta['step']:08d}" or meta["tensors"]["file"] != f"{stem}.safetensors":
+        return f"it is the checkpoint of step {meta['step']} ({meta['tensors']['file']})"
+    loader = meta["loader"]
+    roots = [loader.get("root"), loader.get("content_root", "")]
+    if loader.get("step") != meta["step"] or not all(isinstance(root, str) for root in roots):
+        return "its loader is at another step, or on no dataset"
+    return None
+
+
+def _corrupt(path: Path, why: str) -> CorruptionError:
+    older = [other for other in _all(path.parent) if other != path]
+    go_on = f"the run then goes on from {older[-1].stem}" if older else "the run then begins anew"
+    return CorruptionError(
+        f"checkpoint {path} is damaged: {why}",
+        kind="checkpoint-corrupt",
+        fix=f"remove {path}; {go_on}",
+        path=str(path),
+    )
+
+
+def require_run(checkpoint: Checkpoint, run: Run, path: Path) -> None:
+    """Refuse the checkpoint of another run."""
+    found = checkpoint.meta["run_sha256"]
+    if found == run.sha256:
+        return
+    theirs, ours = checkpoint.meta["recipe"], run.recipe.as_json()
+    fields = [
+        f"{key}: {theirs.get(key)!r} there, {ours[key]!r} here"
+        for key in ours
+        if theirs.get(key) != ours[key]
+    ]
+    raise MismatchError(
+        f"checkpoint {path} is of run {checkpoint.meta['run']} ({found}), this is {run.name} "
+        f"({run.sha256})" + "".join(f"\n  {field}" for field in fields),
+        kind="checkpoint-foreign",
+        fix="choose another --out, or remove that run's folder",
+        found=found,
+        expected=run.sha256,
+    )
+
+
+def run_of(checkpoint: Checkpoint, path: Path) -> Run:
+    """The run that a checkpoint says it belongs to."""
+    run = described_run(checkpoint.meta, checkpoint.meta["seeds"])
+    if run is None:
+        raise _corrupt(path, "its recipe and seeds are not those of its run")
+    expected = run.recipe.model_config().total_params  # before a model of that size is made
+    found = sum(tensor.numel() for tensor in checkpoint.group("model").values())
+    if found != expected:
+        raise _corrupt(path, f"it has {found:,} parameters, its recipe {expected:,}")
+    return run
+
+
+def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
+    """The run of a recipe and seeds, if its name and hash are those that stand beside them."""
+    try:
+        recipe = _recipe(meta["recipe"])
+        run = Run(recipe, *seeds)
+        plain = recipe.as_json() == meta["recipe"] and all(type(seed) is int for seed in seeds)
+        names = (recipe.name, recipe.dataset, recipe.profile)  # parts of paths
+        plain = plain and all(map(_NAME.fullmatch, names))
+        # Results of an architecture that nobody registered in this process are still results.
+        fits = not is_known(recipe.arch) or recipe.model_config().total_params <= _MOST_PARAMS
+        same = (run.name, run.sha256) == (meta["run"], meta["run_sha256"])
+    except (ValueError, TypeError, ArithmeticError, LookupError, TangobenchError):
+        return None
+    return run if plain and fits and same else None
+
+
+def _recipe(values: Mapping[str, Any]) -> Recipe:
+    """A recipe from plain values, each of its field's type; an architecture may be one's own."""
+    arch = values["arch"]
+    if arch in ARCHS:
+        recipe: Recipe = _RECIPE.validate_json(json.dumps(values), strict=True)
+        return recipe
+    if not isinstance(arch, str) or not _NAME.fullmatch(arch):
+        raise ValueError(f"arch is {arch!r}")
+    plain: Recipe = _RECIPE.validate_json(json.dumps({**values, "arch": ARCHS[0]}), strict=True)
+    return dataclasses.replace(plain, arch=cast(Arch, arch))
+
+
+def generator_state(checkpoint: Checkpoint, path: Path) -> torch.Tensor:
+    """The state of torch's generator."""
+    found, like = checkpoint.tensors.get("generator.cpu"), torch.get_rng_state()
+    if found is None or found.dtype != like.dtype or found.shape != like.shape:
+        raise _corrupt(path, "it has no state of the generator")
+    return found
+
+
+def restore_weights(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) -> None:
+    """Put the weights into a model, refusing other names or shapes."""
+    _require_shapes(checkpoint.group("model"), _shapes(model.state_dict()), "model", path)
+    model.load_state_dict(checkpoint.group("model"))
+
+
+def require_moments(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) -> None:
+    """Refuse moments of other names or shapes than the parameters'."""
+    parameters = _shapes(dict(model.named_parameters()))
+    expected = {
+        f"{moment}.{name}": shape
+        for name, shape in (parameters.items() if checkpoint.step else ())
+        for moment in MOMENTS
+    }
+    _require_shapes(checkpoint.group("optimizer"), expected, "optimizer", path)
+
+
+def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
+def _require_shapes(
+    tensors: dict[str, torch.Tensor], expected: dict[str, tuple[int, ...]], what: str, path: Path
+) -> None:
+    found = _shapes(tensors)
+    if found != expected:
+        names = [
+            f"{name}: {found.get(name, 'missing')} there, {expected.get(name, 'unknown')} here"
+            for name in sorted(found | expected)
+            if found.get(name) != expected.get(name)
+        ]
+        raise MismatchError(
+            f"checkpoint {path} does not fit the {what}\n  " + "\n  ".join(names),
+            kind="checkpoint-foreign",
+            fix="use the recipe that the checkpoint was made with",
+        )

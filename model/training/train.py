@@ -1,0 +1,391 @@
+"""Training one run: the paper's protocol, resumable after any step.
+
+- A step's gradient is Σ NLL of its rows / its number of targets, whatever the microbatches and
+  ranks; it is clipped once, then AdamW takes one step at the schedule's rate.
+- The run folder (OUT/runs/RUN) holds metrics.jsonl and checkpoints; killed at any point, the same
+  command goes on from the last checkpoint and reaches bit-identical weights on a CPU with the same
+  number of threads and the same microbatch.
+- SIGTERM saves a checkpoint after the current step; the run then ends as interrupted.
+- A loss or gradient that is not finite stops the run before the weights change.
+
+Usage: `trained = train(find("sample-dm_math-tango"), Options(out=Path("out")))`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from tangobench.errors import InputError, ResourceError, UsageError
+from tangobench.model import build
+from tangobench.model.kernels import select
+from tangobench.model.language import LanguageModel
+from tangobench.model.training import checkpoint, memory
+from tangobench.model.training.distributed import World, world
+from tangobench.model.training.loader import Batch, Loader
+from tangobench.model.training.metrics import MetricsLog, require_tensorboard
+from tangobench.model.training.optim import (
+    learning_rate,
+    load_optimizer,
+    make_optimizer,
+    optimizer_tensors,
+    set_learning_rate,
+)
+from tangobench.model.training.precision import autocast
+from tangobench.model.training.provenance import provenance
+from tangobench.model.training.recipe_files import as_toml
+from tangobench.model.training.recipes import RECIPES, Precision, Run
+from tangobench.model.training.runs import dataset_place, note_dataset, run_folder
+from tangobench.model.training.watch import POINTS, Meter, Trace, Validation
+from tangobench.pipeline.core.files import exclusive, explain_os_errors, write_atomic
+from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.remote import place_of
+from tangobench.pipeline.reading import Dataset, open_dataset
+
+CHECKPOINTS_PER_RUN: Final = 40
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Options:
+    """Where and how a run is trained; device and microbatch change the rounding, no more."""
+
+    out: Path
+    device: str = "cpu"
+    microbatch: int | None = None
+    """Rows at once; None chooses (see `memory`) and halves when memory runs out."""
+    checkpoint_every: int | None = None
+    stop_at: int | None = None
+    """Stop with a checkpoint after this many steps of the run."""
+    tensorboard: bool = False
+    validate_every: int | None = None
+    """Steps between measurements of the validation subset; 0 is never, None 20 times a run."""
+    trace: bool = False
+    """Write a torch profile of three steps to trace.json."""
+    data: str | None = None
+    """The dataset folder; None is OUT/DATASET-PROFILE, or where the run has begun."""
+
+
+def train(run: Run, options: Options, reporter: Reporter | None = None) -> Path:
+    """Train a run to its end (or `stop_at`), resuming if it was begun; gives its folder."""
+    folder = run_folder(options.out, run)
+    dataset = dataset_of(run, options.out, options.data)
+    if options.tensorboard:
+        require_tensorboard()
+    with contextlib.ExitStack() as stack:
+        peers = stack.enter_context(world(options.device))
+        if peers.leads:
+            stack.enter_context(exclusive(folder / ".lock"))
+            _note(run, options, folder)
+        loader = stack.enter_context(
+            Loader(
+                dataset,
+                batch=run.recipe.batch,
+                seed=run.order_seed,
+                context=run.recipe.context,
+            )
+        )
+        trainer = Trainer(run, options, loader, peers, reporter or Reporter(quiet=True))
+        if peers.leads and options.validate_every != 0:
+            trainer.validation = Validation(dataset, run.recipe)
+        stack.enter_context(_stopped_by_sigterm(trainer))
+        trainer.train()
+    return folder
+
+
+def _interrupt(stop: bool) -> None:
+    if stop:
+        raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _stopped_by_sigterm(trainer: Trainer) -> Iterator[None]:
+    """SIGTERM ends the run after the current step, with a checkpoint; a second one ends it now."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        if trainer.stopping:
+            raise KeyboardInterrupt
+        trainer.stopping = True
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _note(run: Run, options: Options, folder: Path) -> None:
+    """Keep what a later command cannot know by the run's name."""
+    with explain_os_errors(folder, 0):
+        if options.data is not None:
+            note_dataset(options.out, run, options.data)
+        if run.recipe.name not in RECIPES:
+            write_atomic(folder / "recipe.toml", as_toml(run.recipe).encode())
+
+
+def dataset_of(run: Run, out: Path, data: str | None = None) -> Dataset:
+    """The dataset of a run; refused if the recipe was not made for it."""
+    recipe = run.recipe
+    place = dataset_place(out, run) if data is None else place_of(data)
+    if isinstance(place, Path) and not place.is_dir():
+        raise UsageError(
+            f"run {run.name} needs the dataset {place}, which is not there",
+            kind="dataset-missing",
+            fix=f"tangobench build {recipe.dataset} --profile {recipe.profile} --out {out}",
+        )
+    dataset = open_dataset(str(place))
+    lock, vocabulary = dataset.lock, recipe.model_config().vocabulary
+    most = max(rows["vocabulary"] for rows in lock.configs.values())
+    if lock.name != recipe.dataset or most > vocabulary:
+        raise UsageError(
+            f"{dataset.folder} does not fit recipe {recipe.name}: it is {lock.name} with {most:,} "
+            f"token ids, the recipe needs {recipe.dataset} with at most {vocabulary:,}",
+            kind="dataset-unfit",
+            fix=f"put a {recipe.dataset} dataset there, or name another with `train --data`",
+        )
+    return dataset
+
+
+class Trainer:
+    """One process of a run."""
+
+    def __init__(
+        self, run: Run, options: Options, loader: Loader, peers: World, reporter: Reporter
+    ) -> None:
+        self.run, self.options, self.loader, self.peers = run, options, loader, peers
+        self.reporter = reporter if peers.leads else Reporter(quiet=True)
+        self.folder = run_folder(options.out, run)
+        self.checkpoints = self.folder / "checkpoints"
+        recipe = run.recipe
+        dtype = torch.float64 if recipe.precision == "fp64" else torch.float32
+        self.model = build(
+            recipe.model_config(), seed=run.init_seed, device=options.device, dtype=dtype
+        )
+        self.optimizer = make_optimizer(self.model, recipe)
+        rows = -(-recipe.batch // peers.size)
+        self.microbatch = options.microbatch or memory.microbatch(self.model, rows, recipe.context)
+        default = min(1000, max(10, recipe.steps // CHECKPOINTS_PER_RUN))
+        self.checkpoint_every = options.checkpoint_every or default
+        self.validate_every = options.validate_every or max(1, recipe.steps // POINTS)
+        self.validation: Validation | None = None
+        # Nothing draws from the global generator; seeded, its state in checkpoints is a constant.
+        torch.manual_seed(run.init_seed)
+        self._resume()
+        peers.agree(self.loader.step, self._state_sha256())
+        self.stopping = False
+
+    def train(self) -> None:
+        """Take every step that is left."""
+        last = min(self.run.recipe.steps, self.options.stop_at or self.run.recipe.steps)
+        first = self.loader.step
+        if first >= last:
+            self.reporter.say(f"{self.run.name} is at step {first:,} already: nothing to do")
+            return
+        if first:
+            self.reporter.say(f"{self.run.name}: going on from step {first:,}")
+        watched = not self.reporter.quiet
+        meter = Meter(self.run.recipe, self.options.device) if watched else None
+        trace = Trace(self.folder / "trace.json") if self.options.trace else None
+        log = self._open_log()
+        self.reporter.noun = "step"
+        self.reporter.start(self.run.name, last, last)
+        for _ in range(first):
+            self.reporter.advance(1.0, reused=True)
+        try:
+            for batch in self.loader:
+                row = self._step(batch)
+                stop = bool(row.pop("stop"))
+                done = self.loader.step
+                self._validate(row, done, last)
+                if log is not None:
+                    log.write(row)
+                if meter is not None:
+                    meter.add(batch, row["seconds"])
+                    self.reporter.advance(1.0, label=f"loss {row['loss']:.3f} · {meter}")
+                if trace is not None:
+                    trace.step()
+                if done % self.checkpoint_every == 0 or done == last or stop:
+                    self._save(log)
+                if done >= last:
+                    break
+                _interrupt(stop)
+        finally:
+            if log is not None:
+                log.close()
+            if trace is not None:
+                trace.close()
+        self.reporter.finish()
+        self.reporter.say(f"{self.run.name}: {_state(row)} · {meter}")
+
+    def _validate(self, row: dict[str, Any], done: int, last: int) -> None:
+        """Add the validation NLL to a step's row, where it is due."""
+        if self.validation is None or (done % self.validate_every and done != last):
+            return
+        if found := self.validation.nll(self.model, self.microbatch):
+            row["validation_nll"] = found
+            if done != last:
+                self.reporter.say(f"step {done:,}: {_state(row)}")
+
+    def _step(self, batch: Batch) -> dict[str, Any]:
+        began = time.monotonic()
+        recipe = self.run.recipe
+        rate = learning_rate(recipe, batch.step)
+        # Asked to stop on one rank, all stop after the same step.
+        loss, stop = self.peers.sum_numbers([self._accumulate(batch), float(self.stopping)])
+        self.peers.sum_gradients(self.model)
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip))
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            raise self._not_finite(batch, loss, norm)
+        set_learning_rate(self.optimizer, rate)
+        self.optimizer.step()
+        seconds = time.monotonic() - began
+        return {
+            "step": batch.step,
+            "config": batch.config,
+            "loss": loss,
+            "lr": rate,
+            "gradient_norm": norm,
+            "targets": batch.targets,
+            "tokens": batch.tokens,
+            "seconds": round(seconds, 4),
+            "stop": stop,
+        }
+
+    def _accumulate(self, batch: Batch) -> float:
+        """The batch's gradient, with smaller microbatches if memory runs out and none was asked."""
+        while True:
+            try:
+                return accumulate(
+                    self.model,
+                    batch,
+                    microbatch=self.microbatch,
+                    precision=self.run.recipe.precision,
+                    peers=self.peers,
+                )
+            except (MemoryError, RuntimeError) as error:
+                if not memory.ran_out(error):
+                    raise
+                if self.options.microbatch is not None or self.microbatch == 1:
+                    raise self._out_of_memory(batch) from None
+            self.microbatch = max(1, self.microbatch // 2)
+            memory.release(self.options.device)
+            self.reporter.say(f"out of memory: going on with microbatch {self.microbatch}")
+
+    def _open_log(self) -> MetricsLog | None:
+        if not self.peers.leads:
+            return None
+        path = self.folder / "metrics.jsonl"
+        return MetricsLog(path, first_step=self.loader.step, tensorboard=self.options.tensorboard)
+
+    def _resume(self) -> None:
+        path = checkpoint.latest(self.checkpoints)
+        if path is None:
+            return
+        found = checkpoint.load(path)
+        checkpoint.require_run(found, self.run, path)
+        self.loader.restore(found.meta["loader"])
+        checkpoint.restore_weights(self.model, found, path)
+        checkpoint.require_moments(self.model, found, path)
+        load_optimizer(self.model, self.optimizer, found.group("optimizer"), found.step)
+        torch.set_rng_state(checkpoint.generator_state(found, path))
+
+    def _tensors(self) -> dict[str, torch.Tensor]:
+        """Weights and moments."""
+        tensors = {f"model.{n}": t for n, t in self.model.state_dict().items()}
+        moments = optimizer_tensors(self.model, self.optimizer)
+        return tensors | {f"optimizer.{n}": t for n, t in moments.items()}
+
+    def _state_sha256(self) -> str:
+        """One hash of all that ranks must have in common; only computed where there are several."""
+        hashed = hashlib.sha256(self.run.sha256.encode())
+        if self.peers.size > 1:
+            for name, tensor in sorted(self._tensors().items()):
+                hashed.update(name.encode())
+                hashed.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        return hashed.hexdigest()
+
+    def _save(self, log: MetricsLog | None) -> None:
+        if log is not None:
+            log.sync()
+        if self.peers.leads:
+            loader = self.loader.state()
+            how = {
+                "world_size": self.peers.size,
+                "microbatch": self.microbatch,
+                "kernel": select.chosen(self.model.embed),
+                "precision": self.run.recipe.precision,
+            }
+            machine = provenance(self.options.device)
+            meta = checkpoint.describe(self.run, loader, machine | how)
+            tensors = self._tensors() | {"generator.cpu": torch.get_rng_state()}
+            checkpoint.save(self.checkpoints, checkpoint.Checkpoint(meta=meta, tensors=tensors))
+        self.peers.wait()
+
+    def _not_finite(self, batch: Batch, loss: float, norm: float) -> InputError:
+        path = checkpoint.latest(self.checkpoints)
+        kept = f"the last good checkpoint is {path}" if path else "there is no checkpoint yet"
+        return InputError(
+            f"{self.run.name}: loss {loss}, gradient norm {norm} at step {batch.step}, "
+            f"{batch.config} rows {', '.join(map(str, batch.rows.tolist()))}; the weights were not "
+            f"changed and {kept}",
+            kind="loss-not-finite",
+            fix="look at these rows with `tangobench inspect`, or lower the learning rate",
+            step=batch.step,
+            config=batch.config,
+            rows=batch.rows.tolist(),
+        )
+
+    def _out_of_memory(self, batch: Batch) -> ResourceError:
+        smaller = self.microbatch // 2
+        fix = f"try --microbatch {smaller}" if smaller else "one row does not fit: add memory"
+        return ResourceError(
+            f"{self.run.name}: out of memory at step {batch.step} with microbatch "
+            f"{self.microbatch} ({batch.tokens_BT.shape[1]:,} positions per row); nothing is lost",
+            kind="out-of-memory",
+            fix=fix,
+            microbatch=self.microbatch,
+        )
+
+
+def accumulate(
+    model: LanguageModel,
+    batch: Batch,
+    *,
+    microbatch: int,
+    precision: Precision,
+    peers: World,
+) -> float:
+    """Leave this rank's part of the batch's gradient in `.grad`; gives its part of the mean NLL."""
+    model.zero_grad(set_to_none=True)
+    targets = batch.targets
+    device = next(model.parameters()).device
+    total = 0.0
+    for part in batch.microbatches(microbatch, rank=peers.rank, world=peers.size):
+        tokens = torch.from_numpy(part.tokens_BT).to(device)
+        marks = torch.from_numpy(part.targets_BT).to(device)
+        with autocast(device.type, precision):
+            nll, _ = model.loss(tokens, marks)
+        (nll / targets).backward()
+        total += float(nll.detach()) / targets
+    return total
+
+
+def _state(row: dict[str, Any]) -> str:
+    """Loss and, where it was measured, validation NLL of a step."""
+    found = row.get("validation_nll", {})
+    parts = [
+        f"{config} {nll:.4f}" if len(found) > 1 else f"{nll:.4f}" for config, nll in found.items()
+    ]
+    return f"loss {row['loss']:.4f}" + (f" · validation NLL {', '.join(parts)}" if parts else "")

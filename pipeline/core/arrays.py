@@ -1,0 +1,134 @@
+"""Named arrays: the one container for what units of all datasets hand to later stages.
+
+- Layout: length of the header (8 bytes), header as JSON, arrays one after the other, each at a
+  multiple of 8 bytes. Reading copies nothing.
+- Texts are stored as their UTF-8 bytes and offsets; structured rows keep their fields.
+- An object may hold several such containers, its sections, so that a later stage reads its own
+  part of every object with one range read each.
+
+Usage: `data = pack({"tokens": tokens})`, `unpack(store.read(address))["tokens"]`;
+`data, bounds = pack_sections(parts)`, `read(Section(address, bounds[2], size), store)`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tangobench.pipeline.core.store import Store
+
+NDArray = np.ndarray[Any, Any]
+
+
+def pack(arrays: Mapping[str, NDArray]) -> bytes:
+    """One-dimensional arrays as bytes."""
+    parts = [header([(name, array.dtype, len(array)) for name, array in arrays.items()])]
+    for array in arrays.values():
+        data = np.ascontiguousarray(array).tobytes()
+        parts += [data, padding(len(data))]
+    return b"".join(parts)
+
+
+def header(entries: Iterable[tuple[str, Any, int]]) -> bytes:
+    """What comes before the arrays (name, type, length), for those who write them in pieces."""
+    places, position = [], 0
+    for name, kind, count in entries:
+        dtype = np.dtype(kind)
+        places.append([name, dtype.descr if dtype.names else dtype.str, position, count])
+        size = dtype.itemsize * count
+        position += size + len(padding(size))
+    text = json.dumps(places).encode()
+    text += b" " * (-len(text) % 8)
+    return len(text).to_bytes(8, "little") + text
+
+
+def padding(size: int) -> bytes:
+    """What follows an array of `size` bytes."""
+    return bytes(-size % 8)
+
+
+def unpack(data: Any) -> dict[str, NDArray]:
+    """Views of the arrays in a buffer."""
+    view = memoryview(data)
+    start = 8 + int.from_bytes(view[:8], "little")
+    return {
+        name: np.frombuffer(view, _dtype(kind), count, start + position)
+        for name, kind, position, count in json.loads(bytes(view[8:start]))
+    }
+
+
+def _dtype(kind: Any) -> np.dtype[Any]:
+    return np.dtype(kind if isinstance(kind, str) else [tuple(field) for field in kind])
+
+
+class Section(NamedTuple):
+    """Packed arrays inside an object: `length` bytes from `start`. As JSON it is a list."""
+
+    address: str
+    start: int
+    length: int
+
+    @classmethod
+    def at(cls, address: str, bounds: Sequence[int], number: int) -> Section:
+        """One of the sections of an object, given where each begins."""
+        return cls(address, bounds[number], bounds[number + 1] - bounds[number])
+
+
+def pack_sections(sections: Iterable[Mapping[str, NDArray]]) -> tuple[bytes, list[int]]:
+    """Several containers as one object, and where each begins; the last bound is the end."""
+    packed = [pack(section) for section in sections]
+    return b"".join(packed), [0, *np.cumsum([len(data) for data in packed]).tolist()]
+
+
+def read(section: Section, store: Store) -> dict[str, NDArray]:
+    """The arrays of a section."""
+    return unpack(store.read_range(*section))
+
+
+def pack_texts(name: str, texts: Sequence[str] | pa.Array) -> dict[str, NDArray]:
+    """Texts as two arrays."""
+    if isinstance(texts, pa.Array):
+        return _pack_arrow(name, texts)
+    encoded = [text.encode() for text in texts]
+    return {
+        name: np.frombuffer(b"".join(encoded), np.uint8),
+        f"{name}_offsets": offsets_of([len(text) for text in encoded]),
+    }
+
+
+def _pack_arrow(name: str, texts: pa.Array) -> dict[str, NDArray]:
+    """An Arrow array of large strings; a null becomes an empty text."""
+    texts = texts.fill_null("") if texts.null_count else texts
+    _, bounds, values = texts.buffers()
+    first, stop = texts.offset, texts.offset + len(texts) + 1
+    offsets = np.zeros(1, np.int64)
+    if len(texts):
+        offsets = np.frombuffer(bounds, np.int64)[first:stop]
+    raw = np.frombuffer(b"" if values is None else values, np.uint8)
+    return {name: raw[offsets[0] : offsets[-1]], f"{name}_offsets": offsets - offsets[0]}
+
+
+def unpack_texts(arrays: Mapping[str, NDArray], name: str) -> list[str]:
+    """The texts that `pack_texts` stored."""
+    data = arrays[name].tobytes()
+    bounds = arrays[f"{name}_offsets"].tolist()
+    return [data[a:b].decode() for a, b in pairwise(bounds)]
+
+
+def arrow_texts(arrays: Mapping[str, NDArray], name: str) -> pa.Array:
+    """The texts that `pack_texts` stored, as Arrow's large strings, without copying."""
+    offsets = arrays[f"{name}_offsets"]
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(arrays[name])]
+    return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
+
+
+def offsets_of(lengths: Sequence[int] | NDArray) -> NDArray:
+    """Running sums of lengths, from 0."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

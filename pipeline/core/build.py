@@ -1,0 +1,326 @@
+"""Builds: stages of independent units, each a pure function of its inputs.
+
+- A stage's arguments are a frozen dataclass; its `key()` is exactly what decides the output.
+- A unit's key is the digest of (stage name, stage version, that); a finished unit is found again
+  under its key, so the same command resumes where a killed one stopped.
+- A unit returns one whole object and a small JSON record, never data through the runner.
+- Where and how units run (processes, Prefect, Dask) cannot change a byte: results are ordered.
+
+Usage: `TOKENS = Stage("tokens", 1, encode_file)`, then
+`records = job.run(TOKENS, [TOKENS.unit("a.parquet", TokensArgs(...))])`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import errno
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, Protocol, Self, TypeVar, runtime_checkable
+
+from tangobench.errors import ResourceError, TangobenchError
+from tangobench.pipeline.core import shards
+from tangobench.pipeline.core.files import FULL
+from tangobench.pipeline.core.hashing import Sink, digest
+from tangobench.pipeline.core.patience import Access
+from tangobench.pipeline.core.pool import Runner, SerialRunner
+from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.store import Record, Store
+
+A = TypeVar("A")
+
+__all__ = [
+    "Arguments",
+    "Job",
+    "Output",
+    "Record",
+    "Result",
+    "ShardFile",
+    "SideFile",
+    "Stage",
+    "Streamed",
+    "Unit",
+    "UnitResult",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a unit's function returns: one whole object and its small record."""
+
+    data: Any
+    result: dict[str, Any] = field(default_factory=dict)
+
+
+class UnitResult:
+    """Base of frozen dataclasses that are a stage's small records, written and read by name."""
+
+    __slots__ = ()
+
+    def plain(self) -> dict[str, Any]:
+        """The record to store; lists of numbers are not copied."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def of(cls, record: Record) -> Self:
+        """The result of a finished unit."""
+        return cls(**record.result)
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """What it returns if the object is large: a function that writes it and returns the record.
+
+    `size` is about the object's, for the message of a full disk.
+    """
+
+    write: Callable[[Sink], dict[str, Any]]
+    size: int
+
+
+def shard_unit(columns: dict[str, shards.Column], *, batch_rows: int) -> Streamed:
+    """What it returns if the object is a shard."""
+
+    def write(sink: Sink) -> dict[str, Any]:
+        return {"shard": shards.write(columns, sink, batch_rows=batch_rows)}
+
+    return Streamed(write, shards.room(columns, batch_rows=batch_rows))
+
+
+@runtime_checkable
+class Arguments(Protocol):
+    """The arguments of a stage: a frozen dataclass that can be pickled."""
+
+    def key(self) -> Any:
+        """What decides the output, as JSON values: content and rules, never a place."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One independent piece of a stage, best made by `Stage.unit`.
+
+    `inputs` are its `Arguments`. Plain JSON values work too: they decide the output, and `args` is
+    what the function receives instead of them. For progress: `weight` is the relative cost, and
+    units of one `part` (a module, say) have an ETA of their own beside that of the stage.
+    """
+
+    label: str
+    inputs: Any
+    args: Any = None
+    weight: float = 1.0
+    part: str = ""
+
+    def key(self) -> Any:
+        """What decides the output, as JSON values."""
+        return self.inputs.key() if isinstance(self.inputs, Arguments) else self.inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Stage(Generic[A]):
+    """A named step; raise `version` whenever its output may change for equal inputs."""
+
+    name: str
+    version: int
+    run: Callable[[A, Store], Output | Streamed]
+
+    def unit(self, label: str, args: A, weight: float = 1.0, part: str = "") -> Unit:
+        """A unit of this stage."""
+        return Unit(label, args, None, weight, part)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A unit with all that a worker needs to run it anywhere."""
+
+    stage: Stage[Any]
+    unit: Unit
+    key: str
+    store: Store
+
+
+# Faults of a line or a device that may be gone a moment later.
+_PASSING_CODES: Final = {
+    errno.EIO,
+    errno.EAGAIN,
+    errno.EINTR,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+    errno.ECONNRESET,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTUNREACH,
+}
+_PASSING: Final = {"store-unreachable", "disk-error"}
+_PAUSES: Final = (1.0, 5.0)  # seconds before the second and the third try
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether an error is an I/O fault that may be gone a moment later."""
+    if isinstance(error, TangobenchError):
+        return error.kind in _PASSING
+    # Network libraries raise OSErrors without a number.
+    return isinstance(error, OSError) and (error.errno is None or error.errno in _PASSING_CODES)
+
+
+def execute(task: Task) -> tuple[Record, bool]:
+    """Run a unit unless its result is already in the store; True if it was.
+
+    A passing I/O fault is tried again here, where the unit runs, so that every runner has it.
+    """
+    for pause in _PAUSES:
+        try:
+            return _attempt(task)
+        except (OSError, TangobenchError) as error:
+            if not is_passing(error):
+                raise _told(error, task) from None
+        time.sleep(pause)
+    try:
+        return _attempt(task)
+    except (OSError, TangobenchError) as error:
+        raise _told(error, task) from None
+
+
+def _attempt(task: Task) -> tuple[Record, bool]:
+    record = task.store.get(task.key)
+    if record is not None:
+        return record, True
+    unit = task.unit
+    try:
+        output = task.stage.run(unit.inputs if unit.args is None else unit.args, task.store)
+        if isinstance(output, Streamed):
+            return task.store.put_streamed(task.key, output.write, output.size), False
+        return task.store.put(task.key, output.data, output.result), False
+    except (OSError, TangobenchError):
+        raise
+    except MemoryError:
+        raise ResourceError(
+            f"out of memory in stage {task.stage.name}, unit {unit.label}",
+            kind="out-of-memory",
+            fix="run again with fewer --workers; finished units are kept",
+            unit=unit.label,
+        ) from None
+    except Exception as error:
+        raise _portable(error, f"in stage {task.stage.name}, unit {unit.label}") from None
+
+
+def _told(error: OSError | TangobenchError, task: Task) -> Exception:
+    if isinstance(error, OSError):
+        return _system_error(error, task)
+    error.details.setdefault("unit", task.unit.label)
+    return error
+
+
+def _system_error(error: OSError, task: Task) -> Exception:
+    """A full temporary disk, a limit, a broken device: no bug of ours."""
+    where = f"in stage {task.stage.name}, unit {task.unit.label}"
+    if error.errno is None:
+        return _portable(error, where)
+    full = error.errno in FULL
+    return ResourceError(
+        f"{os.strerror(error.errno)}: {error.filename or 'no file named'}, {where}",
+        kind="disk-full" if full else "system-error",
+        fix="free space there or set TMPDIR to a larger disk; the same command resumes"
+        if full
+        else "check that file, its disk and the system's limits; the same command resumes",
+        unit=task.unit.label,
+    )
+
+
+def _portable(error: Exception, where: str) -> Exception:
+    """The error with a note; as plain text if it could not travel to the main process."""
+    try:
+        copy.copy(error)  # by the same means as between processes
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(where)
+    return error
+
+
+class Job:
+    """One running build: a store, a runner and a reporter."""
+
+    def __init__(
+        self,
+        store: Store,
+        runner: Runner | None = None,
+        reporter: Reporter | None = None,
+        access: Access | None = None,
+    ) -> None:
+        self.store = store
+        self.access = access or Access()
+        self.runner = runner or SerialRunner()
+        self.reporter = reporter or Reporter(quiet=True)
+        self.stages: list[dict[str, Any]] = []
+
+    def say(self, line: str) -> None:
+        """Tell the user something."""
+        self.reporter.say(line)
+
+    def run(self, stage: Stage[Any], units: Sequence[Unit]) -> list[Record]:
+        """All records of a stage, in the order of its units."""
+        tasks = [
+            Task(stage, unit, digest([stage.name, stage.version, unit.key()]), self.store)
+            for unit in units
+        ]
+        parts: dict[str, float] = {}
+        for unit in units:
+            if unit.part:
+                parts[unit.part] = parts.get(unit.part, 0.0) + unit.weight
+        self.reporter.start(stage.name, len(units), sum(unit.weight for unit in units), parts)
+        records: list[Record] = []
+        reused = 0
+        results = self.runner.map(execute, tasks, [f"{stage.name}: {u.label}" for u in units])
+        for unit, (record, was_there) in zip(units, results, strict=True):
+            records.append(record)
+            reused += was_there
+            self.reporter.advance(unit.weight, reused=was_there, label=unit.label, part=unit.part)
+        self.reporter.finish()
+        self.stages.append({"stage": stage.name, "units": len(units), "reused": reused})
+        return records
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """A shard to publish; `record.result["shard"]` is what `shards.write` told about it."""
+
+    path: str
+    config: str
+    split: str
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class SideFile:
+    """A file beside the shards, such as decisions; only its rows are part of the root."""
+
+    path: str
+    kind: str
+    address: str
+    rows: int
+    rows_sha256: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Result:
+    """What a dataset's build returns; everything but `origin` goes into the lock."""
+
+    source: dict[str, Any]
+    """Identity of the input's content; part of the root, so never a path or an address."""
+    origin: dict[str, Any]
+    """Where the input came from; goes to run.json only."""
+    tokenizer: dict[str, Any] | None
+    configs: dict[str, dict[str, Any]]
+    """Config name to `context`, `vocabulary`, `masked_target` (or None) and `pad`."""
+    counts: dict[str, Any]
+    drops: dict[str, Any]
+    notes: dict[str, Any]
+    shards: list[ShardFile]
+    side_files: list[SideFile] = field(default_factory=list)
+    card: dict[str, Any] = field(default_factory=dict)
+    """`title`, `licence`, `description` and `sources` for the dataset card."""
+    provenance: dict[str, Any] = field(default_factory=dict)
+    """Worth knowing and not identity, such as a project's toolchain; outside the root."""

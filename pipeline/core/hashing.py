@@ -1,0 +1,178 @@
+"""Digests of files, JSON values and table rows: the only place that decides what a hash covers.
+
+- `canonical_json` has one byte sequence per value: sorted keys, no spaces, UTF-8, no NaN.
+- `Sink` hashes bytes on their way to wherever they go.
+- `RowsHasher` hashes the logical content of rows: neither the container (stream, file, Parquet),
+  nor chunking, nor batch size, nor offsets reach the digest.
+
+Usage: `digest({"spec": {...}})`, `rows_sha256(table)`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_CHUNK: Final = 1 << 22
+_PIECE: Final = 1 << 21  # of a sink: stays in the cache from being filled to being written
+
+
+def canonical_json(value: Any, *, errors: str = "strict") -> bytes:
+    """The one byte sequence of a JSON value; `errors` is for text that is no Unicode."""
+    return json.dumps(
+        value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode(errors=errors)
+
+
+def digest(value: Any, *, errors: str = "strict") -> str:
+    """sha256 (hex) of a JSON value."""
+    return hashlib.sha256(canonical_json(value, errors=errors)).hexdigest()
+
+
+def sha256_bytes(data: Any) -> str:
+    """sha256 (hex) of anything with the buffer protocol."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """sha256 (hex) of a file's bytes, read in chunks."""
+    hasher = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(_CHUNK):
+            hasher.update(chunk)
+    return hasher.hexdigest()
+
+
+class Sink:
+    """Bytes on their way to `send`, hashed and counted; a file, as far as Arrow is concerned.
+
+    They pass through one small buffer: whoever sends them to a file never holds them all.
+    """
+
+    closed: Final = False
+
+    def __init__(self, send: Callable[[memoryview], None]) -> None:
+        self._send = send
+        self._hasher = hashlib.sha256()
+        self._buffer = memoryview(bytearray(_PIECE))
+        self._held = 0
+        self.size = 0
+
+    def write(self, data: Any) -> int:
+        """Take bytes (buffer protocol)."""
+        view = memoryview(data).cast("B")
+        if self._held + len(view) > _PIECE:
+            self.flush()
+        if len(view) > _PIECE:
+            self._pass(view)
+        else:
+            self._buffer[self._held : self._held + len(view)] = view
+            self._held += len(view)
+        self.size += len(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Send what is held."""
+        if self._held:
+            self._pass(self._buffer[: self._held])
+            self._held = 0
+
+    def _pass(self, view: memoryview) -> None:
+        self._hasher.update(view)
+        self._send(view)
+
+    def tell(self) -> int:
+        """Bytes so far."""
+        return self.size
+
+    def close(self) -> None:
+        """Arrow closes its files; this one goes on."""
+
+    def hexdigest(self) -> str:
+        """sha256 (hex) of all bytes, which are sent first."""
+        self.flush()
+        return self._hasher.hexdigest()
+
+
+class RowsHasher:
+    """Hashes rows batch by batch; equal rows in equal order give an equal digest."""
+
+    def __init__(self) -> None:
+        self._types: dict[str, str] = {}
+        self._parts: dict[str, Any] = {}
+        self._seen: dict[str, int] = {}
+        self._rows = 0
+
+    def update(self, batch: pa.RecordBatch | pa.Table) -> None:
+        """Add the rows of a batch or table, after those already added."""
+        self._rows += batch.num_rows
+        for name in batch.schema.names:
+            column = batch.column(name)
+            kind = _logical_type(column.type)
+            if self._types.setdefault(name, kind) != kind:
+                raise TypeError(f"column {name!r}: {self._types[name]} before, {kind} now")
+            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+                self._update(name, chunk)
+
+    def hexdigest(self) -> str:
+        """Digest of all rows so far: column names in order, logical types, lengths and values."""
+        parts = {name: part.hexdigest() for name, part in self._parts.items()}
+        return digest({"rows": self._rows, "types": list(self._types.items()), "parts": parts})
+
+    def _part(self, name: str) -> Any:
+        return self._parts.setdefault(name, hashlib.sha256())
+
+    def _update(self, path: str, array: pa.Array) -> None:
+        kind = _logical_type(array.type)
+        before = self._seen.get(path, 0)
+        self._seen[path] = before + len(array)
+        if array.null_count:
+            nulls = np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False))
+            self._part(f"{path}/nulls").update((nulls + before).astype("<i8"))
+        if kind.startswith("list<"):
+            lengths = pc.list_value_length(array).fill_null(0)
+            self._part(f"{path}/lengths").update(_little(lengths, np.int64))
+            self._update(f"{path}/items", array.flatten())
+        elif kind == "string":
+            data = pc.cast(array, pa.large_binary()).fill_null(b"")
+            _, bounds, values = data.buffers()
+            ends = np.zeros(1, np.int64)
+            if len(data):
+                ends = np.frombuffer(bounds, np.int64)[data.offset : data.offset + len(data) + 1]
+            raw = memoryview(b"" if values is None else values)
+            self._part(f"{path}/lengths").update(np.diff(ends).astype("<i8"))
+            self._part(f"{path}/values").update(raw[ends[0] : ends[-1]])
+        elif pa.types.is_boolean(array.type):
+            values = array.fill_null(False).to_numpy(zero_copy_only=False)
+            self._part(f"{path}/values").update(values.astype(np.uint8))
+        else:
+            dtype = np.dtype(array.type.to_pandas_dtype()).newbyteorder("<")
+            dense = array.fill_null(0) if array.null_count else array
+            self._part(f"{path}/values").update(_little(dense, dtype))
+
+
+def rows_sha256(batches: pa.Table | Iterable[pa.RecordBatch]) -> str:
+    """Digest of the logical content of a table, or of batches in order."""
+    hasher = RowsHasher()
+    for batch in [batches] if isinstance(batches, pa.Table) else batches:
+        hasher.update(batch)
+    return hasher.hexdigest()
+
+
+def _logical_type(kind: pa.DataType) -> str:
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list<{_logical_type(kind.value_type)}>"
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "string"
+    return str(kind)
+
+
+def _little(array: pa.Array, dtype: Any) -> np.ndarray[Any, Any]:
+    return np.ascontiguousarray(array.to_numpy(zero_copy_only=False), dtype)

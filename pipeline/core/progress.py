@@ -1,0 +1,170 @@
+"""What a person sees of a long job: stage, share done, rate, ETA and memory.
+
+- On a terminal one line is redrawn; elsewhere a plain line is printed at most every few seconds.
+- Everything goes to standard error; results go to standard output.
+- `NO_COLOR`, `--quiet` and a missing terminal are honoured.
+
+Usage: `reporter = Reporter(); reporter.start("tokens", 12, 3.0); reporter.advance(1.0)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from typing import Final, TextIO
+
+from tangobench.errors import printable
+
+_REDRAW_SECONDS: Final = 0.1
+
+
+class Reporter:
+    """Prints progress of one stage at a time."""
+
+    noun = "unit"  # what is counted
+    _every = 10.0  # seconds between lines that stay
+
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        stream = stream or sys.stderr
+        self._stream: TextIO = getattr(stream, "unfiltered", stream)  # it has codes of its own
+        self._quiet = quiet
+        self._live = self._stream.isatty() and not quiet
+        self._bold, self._plain = (
+            ("\x1b[1m", "\x1b[0m") if self._live and not os.environ.get("NO_COLOR") else ("", "")
+        )
+        self._cleared = "\r\x1b[2K" if self._live else ""
+        self._stage = ""
+        self._units = self._done = self._reused = 0
+        self._weight = self._weight_done = self._weight_new = 0.0
+        self._parts: dict[str, float] = {}
+        self._began = self._drawn = 0.0
+
+    @property
+    def quiet(self) -> bool:
+        """Whether nothing is printed."""
+        return self._quiet
+
+    def say(self, line: str) -> None:
+        """Print a line of its own."""
+        self._keep(printable(line))
+
+    def _keep(self, line: str) -> None:
+        if not self._quiet:
+            self._write(f"{self._cleared}{line}\n")
+
+    def start(
+        self, stage: str, count: int, weight: float, parts: Mapping[str, float] | None = None
+    ) -> None:
+        """Begin a stage of `count` units that weigh `weight` together, by named part if it has."""
+        self._parts = dict(parts or {})
+        self._stage, self._units, self._weight = printable(stage), count, weight or 1.0
+        self._done = self._reused = 0
+        self._weight_done = self._weight_new = 0.0
+        self._began = self._drawn = time.monotonic()
+
+    def advance(
+        self,
+        weight: float,
+        *,
+        reused: bool = False,
+        label: str = "",
+        part: str = "",
+        count: int = 1,
+    ) -> None:
+        """Count finished units."""
+        if part:
+            self._parts[part] -= weight
+        self._done += count
+        self._reused += reused
+        self._weight_done += weight
+        self._weight_new += 0.0 if reused else weight
+        now = time.monotonic()
+        if now - self._drawn >= (_REDRAW_SECONDS if self._live else self._every):
+            self._drawn = now
+            self._draw(self._status(now, label, part))
+
+    def finish(self) -> None:
+        """End the stage with one line that stays."""
+        seconds = time.monotonic() - self._began
+        kept = f", {self._reused:,} kept from before" if self._reused else ""
+        name = f"{self._bold}{self._stage}{self._plain}"
+        done = units(self._done, self.noun)
+        self._keep(f"{name}: {done} in {duration(seconds)}{kept} · {memory()}")
+
+    def _share(self) -> float:
+        return min(1.0, self._weight_done / self._weight)
+
+    def _left(self, weight: float, seconds: float) -> str:
+        """Time that this much weight takes at the rate so far."""
+        return duration(weight * seconds / self._weight_new) if self._weight_new > 0 else "?"
+
+    def _rate(self, seconds: float) -> str:
+        rate = (self._done - self._reused) / seconds if seconds > 0 else 0.0
+        return f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
+
+    def _status(self, now: float, label: str, part: str) -> str:
+        seconds = now - self._began
+        left = self._left(self._weight - self._weight_done, seconds)
+        if part:
+            rest = self._parts[part]
+            label = f"{part} {self._left(rest, seconds)} left" if rest > 1e-9 else f"{part} done"
+        # What is read most comes first: a narrow terminal cuts the rest off.
+        fields = [f"{self._bold}{self._stage}{self._plain} {self._share():4.0%}", f"{left} left"]
+        fields += [printable(label)] if label else []
+        fields += [
+            f"{self._done:,}/{units(self._units, self.noun)}",
+            self._rate(seconds),
+            memory(),
+        ]
+        return " · ".join(fields)
+
+    def _draw(self, line: str) -> None:
+        if self._quiet:
+            return
+        if self._live:
+            width = shutil.get_terminal_size().columns - 1 + len(self._bold + self._plain)
+            self._write(f"{self._cleared}{line[:width]}")
+        else:
+            self._write(f"{line}\n")
+
+    def _write(self, text: str) -> None:
+        # Nobody may be listening any more (`2>&1 | head`): no reason to stop a build.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def units(count: int, noun: str = "unit") -> str:
+    """A number of units in words: 1 unit, 1,200 steps."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def duration(seconds: float) -> str:
+    """A time span a person can read: 0.4 s, 12 s, 3 m 05 s, 2 h 04 m."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} m {int(seconds % 60):02d} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} m"
+
+
+def size(count: float) -> str:
+    """A byte count a person can read."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def memory() -> str:
+    """Peak memory of this process."""
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return f"{size(own * 1024)} peak"

@@ -1,0 +1,145 @@
+"""Uploading a dataset or model folder to a Hugging Face hub, in one commit.
+
+- A dataset is verified byte by byte first; a damaged one is never uploaded.
+- Only files that the lock names go up. `run.json` stays here: it tells the host, paths and times.
+- One commit holds everything, so a reader sees the old dataset or the new one, never a mixture;
+  shards of an earlier push that the new lock does not name are removed in the same commit.
+
+Usage: `upload = plan_push(Path("out/lean-sample"), "me/lean"); push(upload)`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from tangobench.errors import CorruptionError, InputError, UsageError
+from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.cards import NOT_STATED
+from tangobench.pipeline.core.lock import LOCK_NAME
+from tangobench.pipeline.core.lock_schema import CARD_NAMES
+from tangobench.pipeline.core.verify import verify
+
+_REPOSITORY: Final = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+_SHARDS: Final = "*-?????-of-?????.arrow"
+_MODEL_FILES: Final = ("*.safetensors", "*.json", "*.jsonl", "*.md")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upload:
+    """What would go where."""
+
+    folder: Path
+    repository: str
+    kind: Literal["dataset", "model"]
+    files: tuple[str, ...]
+    bytes: int
+    message: str
+
+
+def plan_push(folder: Path, repository: str) -> Upload:
+    """Check a folder and list what a push would upload; nothing leaves this machine."""
+    if not _REPOSITORY.fullmatch(repository):
+        raise UsageError(
+            f"{repository!r} is no repository name",
+            kind="repository-name",
+            fix="write OWNER/NAME, such as me/lean-sample",
+        )
+    is_dataset = (folder / LOCK_NAME).is_file()
+    files, message = _dataset_files(folder) if is_dataset else _model_files(folder)
+    return Upload(
+        folder=folder,
+        repository=repository,
+        kind="dataset" if is_dataset else "model",
+        files=files,
+        bytes=sum((folder / file).stat().st_size for file in files),
+        message=message,
+    )
+
+
+def push(upload: Upload) -> str:
+    """Upload in one commit and return its address."""
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+    from huggingface_hub.errors import HfHubHTTPError
+
+    api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"))
+    try:
+        api.create_repo(upload.repository, repo_type=upload.kind, exist_ok=True)
+        there = api.list_repo_files(upload.repository, repo_type=upload.kind)
+        operations: list[Any] = [
+            CommitOperationAdd(path_in_repo=file, path_or_fileobj=str(upload.folder / file))
+            for file in upload.files
+        ]
+        operations += [CommitOperationDelete(path_in_repo=file) for file in stale(upload, there)]
+        commit = api.create_commit(
+            upload.repository,
+            operations,
+            commit_message=upload.message,
+            repo_type=upload.kind,
+        )
+    except (HfHubHTTPError, OSError) as error:
+        raise InputError(
+            f"the hub refused the upload to {upload.repository}: {str(error).splitlines()[0]}",
+            kind="hub-refused",
+            fix="log in with `hf auth login` (or set HF_TOKEN) and check the owner's name",
+        ) from error
+    return str(commit.commit_url)
+
+
+def stale(upload: Upload, there: list[str]) -> list[str]:
+    """Shards in the repository that this dataset does not have."""
+    if upload.kind != "dataset":
+        return []
+    return sorted(set(fnmatch.filter(there, _SHARDS)) - set(upload.files))
+
+
+def _dataset_files(folder: Path) -> tuple[tuple[str, ...], str]:
+    lock = verify(folder)
+    _require_licence(folder)
+    files = [entry["path"] for entry in lock.shards + lock.data["side_files"]]
+    message = f"{lock.name} {lock.profile}, root {lock.root}"
+    return (*sorted(files), LOCK_NAME), message
+
+
+def _require_licence(folder: Path) -> None:
+    """Refuse to publish rows whose licence nobody has stated."""
+    from huggingface_hub import DatasetCard
+
+    if DatasetCard.load(folder / CARD_NAMES[0]).data.license == NOT_STATED:
+        raise UsageError(
+            f"the licence of the rows in {folder} is not stated",
+            kind="licence-not-stated",
+            fix="remove the folder and build it again with --licence (and --source-url): the "
+            "units are kept",
+            path=str(folder),
+        )
+
+
+def _model_files(folder: Path) -> tuple[tuple[str, ...], str]:
+    names = sorted(
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and any(path.match(pattern) for pattern in _MODEL_FILES)
+    )
+    if not any(name.endswith(".safetensors") for name in names):
+        raise InputError(
+            f"{folder} is neither a dataset (no {LOCK_NAME}) nor a model (no .safetensors)",
+            kind="nothing-to-push",
+            fix="name a dataset folder such as out/lean-sample, or a run folder under out/runs",
+            path=str(folder),
+        )
+    for name in names:
+        try:
+            untrusted.check(folder / name, folder=folder)
+        except OSError as error:
+            raise CorruptionError(
+                f"{folder / name} is not uploaded: {error.strerror}",
+                kind="file-refused",
+                fix="remove it, or put the file itself there",
+                path=str(folder / name),
+            ) from None
+    return tuple(names), folder.name

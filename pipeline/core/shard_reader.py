@@ -1,0 +1,248 @@
+"""One published file, opened: memory-mapped, hashed whole, and read as the lock describes it.
+
+- A file is hashed when a process first opens it (about 1 GB/s) and refused on any difference.
+- A dataset in an object store is read through a cache of verified files on this machine
+  (`$XDG_CACHE_HOME/tangobench/shards/SHA256`), each hashed again when it is opened.
+- Its contents are checked before the first row is given out (see `contents`).
+- Bytes that match the lock's hash and are not the shard it describes mean that the lock is wrong.
+
+Usage: `Shard(folder, entry, rules_of(lock, entry["config"])).tokens(7)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from tangobench.errors import CorruptionError
+from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.contents import Rules, rules_of
+from tangobench.pipeline.core.files import write_atomic
+from tangobench.pipeline.core.hashing import RowsHasher
+from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.remote import Bucket, Place
+
+NDArray = np.ndarray[Any, Any]
+
+# What Arrow and numpy raise when bytes are no shard.
+_LIES: Final = (
+    *(pa.ArrowException, OSError, EOFError),
+    *(ValueError, TypeError, LookupError, ArithmeticError),
+)
+
+_SCHEMA_BYTES: Final = 1 << 16
+
+
+class TokenPlaces(NamedTuple):
+    """A shard's bytes as tokens, and where in them each row is."""
+
+    flat: NDArray
+    starts: NDArray
+    lengths: NDArray
+
+
+class Shard:
+    """One open, verified, memory-mapped shard."""
+
+    def __init__(self, folder: Place, entry: dict[str, Any], rules: Rules) -> None:
+        self.entry = entry
+        self._path = folder / entry["path"]
+        self._buffer = map_checked(folder, entry)
+        self._batches: dict[int, pa.RecordBatch] = {}
+        with as_promised(self._path):
+            self._schema = pa.ipc.open_stream(self._buffer).schema
+            rules.check_schema(self._schema)
+            for index in range(len(entry["batch_offsets"])):
+                rules.check(self.batch(index))
+
+    def batch(self, index: int) -> pa.RecordBatch:
+        """Record batch `index`, without touching the others."""
+        if index not in self._batches:
+            with as_promised(self._path):
+                self._batches[index] = self._read(index)
+        return self._batches[index]
+
+    def _read(self, index: int) -> pa.RecordBatch:
+        start, step = self.entry["batch_offsets"][index], self.entry["batch_rows"]
+        stop = [*self.entry["batch_offsets"], self.entry["bytes"]][index + 1]
+        message = pa.ipc.read_message(self._buffer.slice(start, stop - start))
+        batch = pa.ipc.read_record_batch(message, self._schema)
+        batch.validate(full=True)  # offsets of lists and texts; values are not looked at
+        rows = min(step, self.entry["rows"] - index * step)
+        if batch.num_rows != rows:
+            raise ValueError(f"batch {index} has {batch.num_rows} rows, the lock says {rows}")
+        return batch
+
+    def check_rows(self) -> None:
+        """Refuse a shard whose rows are not those that the lock counts and hashes."""
+        hasher, tokens = RowsHasher(), 0
+        with as_promised(self._path):
+            for index in range(len(self.entry["batch_offsets"])):
+                batch = self.batch(index)
+                hasher.update(batch)
+                tokens += len(batch.column("tokens").flatten())
+            for name, found in (("tokens", tokens), ("rows_sha256", hasher.hexdigest())):
+                if found != self.entry[name]:
+                    raise ValueError(f"{name} is {found}, the lock says {self.entry[name]}")
+
+    def locate(self, row: int) -> tuple[pa.RecordBatch, int]:
+        """The batch of a row of this shard and the row's place in it."""
+        index, place = divmod(row, self.entry["batch_rows"])
+        return self.batch(index), place
+
+    @functools.cached_property
+    def token_views(self) -> list[tuple[NDArray, NDArray | int]]:
+        """Per batch the flat token values and the row bounds (or the fixed row length)."""
+        views: list[tuple[NDArray, NDArray | int]] = []
+        for index in range(len(self.entry["batch_offsets"])):
+            column = self.batch(index).column("tokens")
+            values = column.values.to_numpy(zero_copy_only=True)
+            fixed = pa.types.is_fixed_size_list(column.type)
+            views.append((values, column.type.list_size if fixed else column.offsets.to_numpy()))
+        return views
+
+    @functools.cached_property
+    def token_places(self) -> TokenPlaces:
+        """Where each row's tokens are: 12 bytes per row, so that a row is one slice of the file."""
+        with as_promised(self._path):
+            kind = np.dtype(self.token_views[0][0].dtype if self.token_views else np.uint8)
+            flat = np.frombuffer(self._buffer, kind, self._buffer.size // kind.itemsize)
+            count, row = self.entry["rows"], 0
+            starts, lengths = np.empty(count, np.int64), np.empty(count, np.int32)
+            for values, view in self.token_views:
+                bounds = np.arange(0, len(values) + 1, view) if isinstance(view, int) else view
+                rows = slice(row, row := row + len(bounds) - 1)
+                starts[rows] = bounds[:-1] + np.int64(self._first(values))
+                lengths[rows] = bounds[1:] - bounds[:-1]
+            if row != count:
+                raise ValueError(f"it has tokens of {row} rows, the lock says {count}")
+        return TokenPlaces(flat, starts, lengths)
+
+    def _first(self, values: NDArray) -> int:
+        """Where in the file an array of tokens begins; it must lie there, uncompressed, aligned."""
+        if not len(values):
+            return 0
+        offset = values.ctypes.data - self._buffer.address
+        if offset % values.itemsize or not 0 <= offset <= self._buffer.size - values.nbytes:
+            raise ValueError("its tokens do not lie in the file as they are")
+        return int(offset // values.itemsize)
+
+    def tokens(self, row: int) -> NDArray:
+        """The tokens of a row, as a view into the mapped file."""
+        flat, starts, lengths = self.token_places
+        start = starts[row]
+        return flat[start : start + lengths[row]]
+
+
+def check_schemas(folder: Place, entries: list[dict[str, Any]], rules: Rules) -> None:
+    """Refuse shards of other columns at once, before any is hashed.
+
+    Only where bytes are at hand; a file that cannot be read is the error of its own opening.
+    """
+    if isinstance(folder, Bucket):
+        return
+    for entry in entries:
+        path = folder / entry["path"]
+        with contextlib.suppress(OSError), untrusted.opened(path, folder=folder) as (file, size):
+            if size == entry["bytes"]:
+                head = os.pread(file, _SCHEMA_BYTES, 0)
+                with as_promised(path):
+                    rules.check_schema(pa.ipc.open_stream(head).schema)
+
+
+@contextlib.contextmanager
+def as_promised(path: Place) -> Iterator[None]:
+    """Bytes that match the lock's hash but are not the shard it describes: the lock is wrong."""
+    try:
+        yield
+    except _LIES as error:
+        raise broken(path, "corrupt", f"it is not what the lock says: {error}") from None
+
+
+def shard_rules(lock: Lock, config: str) -> Rules:
+    """The rules for rows of a config; a lock that contradicts the catalogue is corrupt."""
+    try:
+        return rules_of(lock, config)
+    except ValueError as error:
+        raise CorruptionError(
+            f"the lock of {lock.name} is wrong: {error}",
+            kind="lock-corrupt",
+            fix="restore it, or run the build again",
+        ) from None
+
+
+def map_checked(folder: Place, entry: dict[str, Any], what: str = "shard") -> pa.Buffer:
+    """The bytes of a shard or side file, memory-mapped and equal to what the lock says."""
+    path = folder / entry["path"]
+    if isinstance(path, Bucket):
+        return _fetched(path, entry, what)
+    assert isinstance(folder, Path)  # a bucket has buckets in it
+    try:
+        buffer = pa.py_buffer(untrusted.map_file(path, folder=folder))
+    except (FileNotFoundError, NotADirectoryError):
+        raise broken(path, "missing", "it is not there", what) from None
+    except OSError as error:
+        raise broken(path, "unreadable", str(error.strerror), what) from None
+    _require_size(path, buffer.size, entry, what)
+    _require_hash(path, buffer, entry, what)
+    return buffer
+
+
+def _fetched(path: Bucket, entry: dict[str, Any], what: str) -> pa.Buffer:
+    """An object's bytes; through this machine's cache of verified files where that is allowed."""
+    kept = cache_folder() / entry["sha256"]
+    here = {**entry, "path": kept.name}
+    if path.cached and kept.is_file():
+        try:
+            return map_checked(kept.parent, here, what)
+        except CorruptionError:
+            kept.unlink(missing_ok=True)
+    try:
+        data = path.read()
+    except FileNotFoundError:
+        raise broken(path, "missing", "it is not there", what) from None
+    _require_size(path, len(data), entry, what)
+    _require_hash(path, data, entry, what)
+    if not path.cached:
+        return pa.py_buffer(data)
+    write_atomic(kept, data)
+    return map_checked(kept.parent, here, what)
+
+
+def cache_folder() -> Path:
+    """Where verified files of remote datasets are kept, under their sha256."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "tangobench" / "shards"
+
+
+def _require_size(path: Place, found: int, entry: dict[str, Any], what: str) -> None:
+    if found < entry["bytes"]:
+        raise broken(path, "truncated", f"it has {found:,} bytes of {entry['bytes']:,}", what)
+    if found > entry["bytes"]:
+        why = f"it has {found:,} bytes instead of {entry['bytes']:,}"
+        raise broken(path, "corrupt", why, what)
+
+
+def _require_hash(path: Place, data: Any, entry: dict[str, Any], what: str) -> None:
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != entry["sha256"]:
+        why = f"sha256 {digest[:16]}…, expected {entry['sha256'][:16]}…"
+        raise broken(path, "corrupt", why, what)
+
+
+def broken(path: Place, how: str, why: str, what: str = "shard") -> CorruptionError:
+    """The error for a file that is not what the lock says."""
+    return CorruptionError(
+        f"{what} {path} is {how}: {why}",
+        kind=f"{what}-{how}",
+        fix="run the same build again: it restores what is damaged",
+        path=str(path),
+    )

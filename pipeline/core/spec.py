@@ -1,0 +1,208 @@
+"""Specs: what a dataset should be, read from `manifests/NAME.toml` into a frozen dataclass.
+
+- The file's top-level keys hold for every profile; `[profiles.PROFILE]` overrides them.
+- An unknown key, a wrong type or a value out of range is one error that names the key and the fix.
+- The effective spec (after the profile and overrides) is what a lock records and a root covers.
+
+Usage: `load_spec(FinewebSpec, "fineweb", "sample")`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib.resources
+import math
+import tomllib
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tangobench.errors import UsageError
+from tangobench.pipeline.core import untrusted
+
+T = TypeVar("T")
+
+PROFILES: Final = ("sample", "mini", "paper")
+
+
+def bad_value(key: str, value: object, expected: str) -> UsageError:
+    """The error for a value that has the right type but cannot be meant."""
+    return UsageError(
+        f"spec key {key!r} is {shown(value)}, expected {expected}",
+        kind="spec-value",
+        fix=f"set {key} to {expected}",
+        key=key,
+    )
+
+
+def manifest_file(name: str) -> Path:
+    """Path of a file in the `manifests` folder of the installed package."""
+    return Path(str(importlib.resources.files("tangobench.manifests"))) / name
+
+
+def load_spec(
+    cls: type[T], name: str, profile: str, overrides: Mapping[str, Any] | None = None
+) -> T:
+    """The effective spec of a dataset's profile."""
+    return read_spec(cls, manifest_file(f"{name}.toml"), profile, overrides)
+
+
+def read_spec(
+    cls: type[T], path: Path, profile: str, overrides: Mapping[str, Any] | None = None
+) -> T:
+    """The effective spec of one profile of a TOML file; without profiles it is any of them."""
+    document = read_document(path)
+    document.pop("kind", None)
+    profiles = document.pop("profiles", {profile: {}})
+    if not isinstance(profiles, dict) or profile not in profiles:
+        known = ", ".join(profiles) if isinstance(profiles, dict) else ""
+        raise UsageError(
+            f"{path} has no profile {profile!r} (it has: {known or 'none'})",
+            kind="spec-profile",
+            fix=f"choose one of: {known}" if known else f"add [profiles.{profile}] to {path}",
+        )
+    where = f"{path.name} [{profile}]"
+    if not isinstance(profiles[profile], dict):
+        raise _wrong(where, f"profiles.{profile}", profiles[profile], "a table")
+    merged = _merge(_merge(document, profiles[profile]), dict(overrides or {}))
+    return parse(cls, merged, where=where)
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """A TOML file as it is."""
+    try:
+        return tomllib.loads(untrusted.read(path, links=True).decode())
+    except FileNotFoundError:
+        raise UsageError(
+            f"no spec at {path}", kind="spec-missing", fix="name an existing TOML file"
+        ) from None
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the spec {path}: {error.strerror}",
+            kind="spec-missing",
+            fix="name a TOML file that you may read",
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is not valid TOML: {error}", kind="spec-syntax", fix="mend that line"
+        ) from None
+
+
+def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        below = merged.get(key)
+        both = isinstance(below, dict) and isinstance(value, dict)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
+
+
+def parse(cls: type[T], values: Mapping[str, Any], *, where: str, prefix: str = "") -> T:
+    """Build a dataclass from plain values, checking every key and type."""
+    hints = get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    for key in values:
+        if key not in fields:
+            near = difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
+            fix = f"did you mean {prefix}{near[0]}?" if near else f"known keys: {', '.join(fields)}"
+            raise UsageError(
+                f"{where}: unknown key {prefix + key!r}", kind="spec-key", fix=fix, key=prefix + key
+            )
+    parsed: dict[str, Any] = {}
+    for name, field in fields.items():
+        if name in values:
+            parsed[name] = _convert(hints[name], values[name], where, prefix + name)
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise UsageError(
+                f"{where}: key {prefix + name!r} is missing",
+                kind="spec-key",
+                fix=f"add {prefix}{name} = …",
+                key=prefix + name,
+            )
+    return cls(**parsed)
+
+
+def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        inner = [arg for arg in get_args(hint) if arg is not type(None)]
+        return None if value is None else _convert(inner[0], value, where, key)
+    if origin is Literal:
+        if value in get_args(hint) and type(value) in {type(arg) for arg in get_args(hint)}:
+            return value
+        choices = ", ".join(repr(choice) for choice in get_args(hint))
+        raise _wrong(where, key, value, f"one of {choices}")
+    if origin is tuple:
+        if isinstance(value, list | tuple):
+            return tuple(_convert(get_args(hint)[0], item, where, f"{key}[]") for item in value)
+        raise _wrong(where, key, value, "a list")
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if isinstance(value, dict):
+            return parse(hint, value, where=where, prefix=f"{key}.")
+        raise _wrong(where, key, value, "a table")
+    return _scalar(hint, value, where, key)
+
+
+def _scalar(hint: Any, value: Any, where: str, key: str) -> Any:
+    if hint is float and type(value) is int:
+        value = float(value) if abs(value) < 2**53 else math.inf
+    if type(value) is not hint:
+        raise _wrong(where, key, value, f"a value of type {hint.__name__}")
+    if hint is float and not math.isfinite(value):
+        raise _wrong(where, key, value, "a finite number")
+    if hint is int and abs(value) >= 2**63:
+        raise _wrong(where, key, value, "a number of 64 bits")
+    if hint is str and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise _wrong(where, key, value, "text in UTF-8")
+    return value
+
+
+def _wrong(where: str, key: str, value: object, expected: str) -> UsageError:
+    return UsageError(
+        f"{where}: key {key!r} is {shown(value)} ({type(value).__name__}), expected {expected}",
+        kind="spec-type",
+        fix=f"set {key} to {expected}",
+        key=key,
+    )
+
+
+def shown(value: object) -> str:
+    """The value on one line, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+UNHASHED: Final = {"hashed": "never"}
+"""Metadata of a field that says where or how to work: no lock records it, no root covers it."""
+LATER: Final = {"hashed": "unless default"}
+"""Metadata of a field that came after the first locks: left out at its default, so they hold."""
+
+
+def as_dict(spec: Any) -> dict[str, Any]:
+    """The spec as a lock records it: plain JSON values, tuples as lists."""
+    plain: dict[str, Any] = _plain(spec)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value):
+        return {
+            field.name: _plain(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if _recorded(field, getattr(value, field.name))
+        }
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _recorded(field: dataclasses.Field[Any], value: Any) -> bool:
+    rule = field.metadata.get("hashed")
+    return rule != "never" and not (rule == "unless default" and value == field.default)

@@ -1,0 +1,288 @@
+"""The unit store: finished work under its content address, so that a killed build loses none.
+
+- An object is whole bytes named by their sha256; a record (JSON) ties a unit's key to its object.
+- The object is durable before its record exists. A record counts only if its object is there and
+  its sha256 matches, checked again on every resume (in an object store: size and the store's own
+  checksum, and sha256 where the object is read whole).
+- The store is a folder, or an object store through fsspec, where one PUT is atomic.
+
+Usage: `store = open_store("out/.units"); store.put(key, data, {"rows": 3}); store.get(key)`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+
+from tangobench.errors import CorruptionError, ResourceError, UsageError
+from tangobench.pipeline.core.files import link_atomic, unnamed_file, write_atomic
+from tangobench.pipeline.core.hashing import Sink, canonical_json, digest, sha256_bytes
+from tangobench.pipeline.core.remote import Bucket, place_of
+
+Send = Callable[[memoryview], None]
+Keep = Callable[[str], None]
+
+_SMALL: Final = 1 << 20  # below this a read beats mapping a file of many megabytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Record:
+    """What is remembered of a finished unit."""
+
+    key: str
+    address: str
+    size: int
+    result: dict[str, Any]
+    mark: str = ""
+    """The checksum that an object store itself gave the object, if it gives any."""
+
+    def to_bytes(self) -> bytes:
+        """The record as stored, with a checksum of itself."""
+        plain = dataclasses.asdict(self)
+        if not self.mark:
+            del plain["mark"]
+        return canonical_json({**plain, "checksum": digest(plain)})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Record | None:
+        """The record, or None if it is damaged."""
+        try:
+            plain = json.loads(data)
+            checksum = plain.pop("checksum")
+            return cls(**plain) if digest(plain) == checksum else None
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return None
+
+
+class Store(ABC):
+    """Objects and records; the two subclasses decide where bytes live."""
+
+    def put(self, key: str, data: Any, result: dict[str, Any]) -> Record:
+        """Store a unit's object, then its record."""
+        address = sha256_bytes(data)
+        self._write(_object_name(address), data)
+        return self._remember(key, address, memoryview(data).nbytes, result)
+
+    def put_streamed(
+        self, key: str, write: Callable[[Sink], dict[str, Any]], expected: int
+    ) -> Record:
+        """`put` of an object that is written piece by piece; `write` returns its result."""
+        with self._unnamed(expected) as (send, keep):
+            sink = Sink(send)
+            result = write(sink)
+            address = sink.hexdigest()
+            keep(_object_name(address))
+        return self._remember(key, address, sink.size, result)
+
+    def _remember(self, key: str, address: str, size: int, result: dict[str, Any]) -> Record:
+        # As it will be read back: tuples become lists, keys strings, and then sorted. A build that
+        # resumes must see exactly what the build that was killed saw.
+        result = json.loads(canonical_json(json.loads(json.dumps(result))))
+        mark = self._mark(address)
+        record = Record(key=key, address=address, size=size, result=result, mark=mark)
+        self._write(_record_name(key), record.to_bytes())
+        return record
+
+    def get(self, key: str) -> Record | None:
+        """The record of a finished unit whose object is there, whole and unchanged."""
+        try:
+            record = Record.from_bytes(bytes(self._read(_record_name(key))))
+            whole = record is not None and record.key == key and self._intact(record)
+        except FileNotFoundError:
+            return None
+        return record if whole else None
+
+    def _intact(self, record: Record) -> bool:
+        return sha256_bytes(self._read(_object_name(record.address))) == record.address
+
+    def _mark(self, address: str) -> str:
+        return ""
+
+    def read(self, address: str) -> pa.Buffer:
+        """A whole object."""
+        try:
+            return self._read(_object_name(address))
+        except FileNotFoundError:
+            raise _gone(address) from None
+
+    def read_range(self, address: str, start: int, length: int) -> pa.Buffer:
+        """A part of an object."""
+        return self.read(address).slice(start, length)
+
+    def place(self, address: str, data: Any, path: Path) -> None:
+        """Put an object, whose bytes are `data`, at `path`, whole or not at all."""
+        write_atomic(path, data)
+
+    def spill_folder(self) -> Path | None:
+        """Where a unit may put temporary files: beside the store, or None for the system's."""
+        return None
+
+    def clear_scratch(self) -> None:  # noqa: B027 - object stores have nothing to clear
+        """Remove temporary files of this build's dead writers."""
+
+    @abstractmethod
+    def _write(self, name: str, data: Any) -> None: ...
+
+    @abstractmethod
+    def _unnamed(self, expected: int) -> AbstractContextManager[tuple[Send, Keep]]:
+        """A way to send pieces of an object, and one to give it its name when it is whole."""
+
+    @abstractmethod
+    def _read(self, name: str) -> pa.Buffer: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore(Store):
+    """A store in a folder; `scratch` separates the temporary files of concurrent builds."""
+
+    root: Path
+    scratch: str
+
+    def _write(self, name: str, data: Any) -> None:
+        write_atomic(self.root / name, data, scratch=self._scratch)
+
+    @contextlib.contextmanager
+    def _unnamed(self, expected: int) -> Iterator[tuple[Send, Keep]]:
+        with unnamed_file(self._scratch, self.root / "objects", expected) as file:
+            yield file.write, lambda name: file.keep(self.root / name)
+
+    @property
+    def _scratch(self) -> Path:
+        return self.root / "tmp" / self.scratch
+
+    def _read(self, name: str) -> pa.Buffer:
+        path = self.root / name
+        try:
+            if path.stat().st_size == 0:
+                return pa.py_buffer(b"")
+            with pa.memory_map(os.fsencode(path)) as file:
+                return file.read_buffer()
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise ResourceError(
+                f"cannot read {path}: {os.strerror(error.errno or 0)}",
+                kind="store-unreadable",
+                fix="make the unit store readable, or choose another --store",
+                path=str(path),
+            ) from error
+
+    def read_range(self, address: str, start: int, length: int) -> pa.Buffer:
+        """A part of an object; a small one without mapping the whole file."""
+        if length > _SMALL:
+            return self.read(address).slice(start, length)
+        try:
+            with (self.root / _object_name(address)).open("rb", buffering=0) as file:
+                return pa.py_buffer(os.pread(file.fileno(), length, start))
+        except FileNotFoundError:
+            raise _gone(address) from None
+
+    def place(self, address: str, data: Any, path: Path) -> None:
+        """Give an object the name `path` too: no second copy where the file system has links."""
+        if not link_atomic(self.root / _object_name(address), path):
+            write_atomic(path, data)
+
+    def spill_folder(self) -> Path:
+        """The scratch folder: on the disk that has room for the units."""
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        return self._scratch
+
+    def clear_scratch(self) -> None:
+        """Remove temporary files of this build's dead writers."""
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteStore(Store):
+    """A store behind an fsspec URL (`s3://…`), shared by workers on other machines.
+
+    At resume an object counts if its size and the store's own checksum are those of its PUT; its
+    sha256 is checked where it is read whole. Finished objects are never fetched only to be hashed.
+    """
+
+    root: Bucket
+
+    def _write(self, name: str, data: Any) -> None:
+        (self.root / name).write(data)
+
+    @contextlib.contextmanager
+    def _unnamed(self, expected: int) -> Iterator[tuple[Send, Keep]]:
+        whole = bytearray()  # one PUT is atomic, so it must have all of it
+        yield whole.extend, lambda name: self._write(name, whole)
+
+    def _read(self, name: str) -> pa.Buffer:
+        return pa.py_buffer((self.root / name).read())
+
+    def _mark(self, address: str) -> str:
+        return (self.root / _object_name(address)).stat()[1]
+
+    def _intact(self, record: Record) -> bool:
+        size, mark = (self.root / _object_name(record.address)).stat()
+        if mark:
+            return (size, mark) == (record.size, record.mark)
+        return Store._intact(self, record)  # a store without checksums
+
+    def read(self, address: str) -> pa.Buffer:
+        """A whole object; one with other bytes is removed, so that the next run makes it again."""
+        data = Store.read(self, address)
+        if sha256_bytes(data) != address:
+            (self.root / _object_name(address)).remove()
+            raise CorruptionError(
+                f"object {address} in the unit store {self.root} holds other bytes",
+                kind="unit-corrupt",
+                fix="run the same command again: the unit is redone",
+            )
+        return data
+
+    def read_range(self, address: str, start: int, length: int) -> pa.Buffer:
+        """A part of an object, fetched alone."""
+        if length == 0:
+            return pa.py_buffer(b"")  # object stores refuse an empty range
+        try:
+            data = (self.root / _object_name(address)).read(start, start + length)
+        except FileNotFoundError:
+            raise _gone(address) from None
+        return pa.py_buffer(data)
+
+
+def open_store(where: str, *, scratch: str = "default") -> Store:
+    """The store at a folder or fsspec URL."""
+    place = place_of(where)
+    return LocalStore(place.absolute(), scratch) if isinstance(place, Path) else RemoteStore(place)
+
+
+def require_shared(store: Store) -> None:
+    """Refuse a store that lives in the memory of one process, for a build in several."""
+    if isinstance(store, RemoteStore) and store.root.url.startswith("memory://"):
+        raise UsageError(
+            f"the store {store.root} is memory of this process: its workers cannot see it",
+            kind="store-not-shared",
+            fix="use --workers 1, or name a folder or an s3:// address as --store",
+        )
+
+
+def _object_name(address: str) -> str:
+    return f"objects/{address[:2]}/{address[2:]}"
+
+
+def _record_name(key: str) -> str:
+    return f"records/{key[:2]}/{key[2:]}.json"
+
+
+def _gone(address: str) -> CorruptionError:
+    return CorruptionError(
+        f"object {address} disappeared from the unit store during the build",
+        kind="unit-missing",
+        fix="run the same command again: the missing unit is redone",
+    )

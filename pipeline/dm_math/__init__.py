@@ -1,0 +1,1 @@
+"""DeepMind Mathematics: 168 combinations of the official generator."""

@@ -1,0 +1,254 @@
+"""The official DeepMind Mathematics generator, running and deterministic on today's libraries.
+
+`mathematics_dataset` 1.0.1 was written for numpy 1 and sympy 1.2 and leaves its order to hash
+seeds, object addresses and sympy's caches. This module imports a *private* copy of the package
+and replaces names inside that copy only.
+
+- The installed package, numpy, sympy and Python's and numpy's global generators stay as they are
+  (sympy's algorithms may draw from sympy's own generator; nothing here reads it).
+- Each copy owns its generators (`random`, `numpy.random`, sympy's); `Generator.seed` sets all.
+- After `seed(s)`, a draw is a function of (combination, s) alone: not of PYTHONHASHSEED, of
+  earlier draws, of sympy's caches or of the process.
+
+What is replaced, and why:
+
+- `sympy.solvers.diophantine.base_solution_linear`, while importing: sympy moved it.
+- `np` in sample/polynomials: numpy 2 has neither `np.object` nor `ndarray.itemset`.
+- `random`, `np.random`, `sympy.ntheory.generate.randprime`: private generators; `randint` takes
+  whole floats again (an error from Python 3.12).
+- `composition.Context.pop` chose from a set of strings, in the order of the hash seed: now sorted.
+- `composition.expand_entities` shuffled a set of objects, in the order of their addresses: now
+  in the order of insertion.
+- `sympy.factorint`: its order depends on what was factored before: now ascending.
+- `set` in sample/polynomials: order of tuple hashes, a detail of CPython: now insertion.
+
+Usage: `generator = load(); generator.seed(1, 2, 3); generator.problem("numbers__gcd", 2)`
+"""
+
+import importlib
+import random
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+import sympy
+
+from tangobench.pipeline.dm_math.combinations import LEVELS
+
+PACKAGE: Final = "mathematics_dataset"
+# Raised whenever a change here or in the dm_fast_* modules changes one byte of output.
+PATCH_VERSION: Final = 1
+
+_IMPORTING = threading.Lock()
+
+
+class _Random(random.Random):
+    """`random` for the upstream modules; whole floats are accepted as bounds, as before 3.12."""
+
+    def randint(self, a: Any, b: Any) -> int:
+        if isinstance(a, float) or isinstance(b, float):
+            a, b = int(a), int(b)
+        return super().randint(a, b)
+
+
+class _InsertionSet:
+    """The three set operations that `sample_coefficients` uses, in insertion order."""
+
+    def __init__(self) -> None:
+        self._items: dict[tuple[int, ...], None] = {}
+
+    def add(self, item: tuple[int, ...]) -> None:
+        self._items[item] = None
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return iter(self._items)
+
+
+class _Array(np.ndarray[Any, Any]):
+    """An array with numpy 1's `itemset`; `np.asarray` makes it an ordinary one again."""
+
+    def itemset(self, index: tuple[int, ...], value: Any) -> None:
+        self[tuple(index)] = value
+
+
+class Generator:
+    """One private copy of the package with its own three generators."""
+
+    def __init__(self, modules: dict[str, ModuleType]) -> None:
+        self.modules: Final = modules
+        self.random: Final = _Random(0)
+        self.numpy_random: Final = np.random.RandomState(0)
+        self._sympy_random: Final = random.Random()
+        self._sympy_seed: int | None = 0
+        self.sympy: Final = namespace(sympy)
+        self._samplers: dict[tuple[str, int], Callable[[], Any]] = {}
+
+    def seed(self, python: int, numpy: int, sympy: int) -> None:
+        """Seed all three generators; `numpy` has 32 bits."""
+        self.random.seed(python)
+        self.numpy_random.seed(numpy)
+        self._sympy_seed = sympy
+
+    @property
+    def sympy_random(self) -> random.Random:
+        """sympy's generator, seeded when first used: only the prime modules draw from it."""
+        if self._sympy_seed is not None:
+            self._sympy_random.seed(self._sympy_seed)
+            self._sympy_seed = None
+        return self._sympy_random
+
+    def problem(self, module: str, level: int) -> Any:
+        """One upstream `Problem` (question, answer), before upstream's length limits.
+
+        `level` is an index of DIFFICULTIES: easy, medium, hard, interpolate, extrapolate.
+        """
+        return self._samplers[module, level]()
+
+    def names(self) -> list[str]:
+        """The 56 module names, sorted, as upstream's own script orders them."""
+        return sorted({module for module, level in self._samplers if level < len(LEVELS)})
+
+    def collect_samplers(self) -> None:
+        """Ask the copy for its training modules at the three levels, then for its test modules."""
+        upstream = self.modules["modules.modules"]
+        groups = [upstream.train(entropy_third(level)) for level in range(len(LEVELS))]
+        for level, found in enumerate([*groups, upstream.test(), upstream.test_extra()]):
+            for group, members in found.items():
+                for name, sampler in members.items():
+                    self._samplers[f"{group}__{name}", level] = sampler
+
+
+def entropy_third(level: int) -> Callable[[tuple[float, float]], tuple[float, float]]:
+    """The easy, medium or hard third of an entropy range (upstream's `_make_entropy_fn`)."""
+    lower, upper = level / len(LEVELS), (level + 1) / len(LEVELS)
+
+    def third(full: tuple[float, float]) -> tuple[float, float]:
+        length = full[1] - full[0]
+        return full[0] + lower * length, full[0] + upper * length
+
+    return third
+
+
+def load() -> Generator:
+    """A private, deterministic copy without the speed-ups of `dm_fast_*`: the reference."""
+    generator = Generator(_import_private_copy())
+    _own_generators(generator)
+    _repair_numpy(generator)
+    _fix_order(generator)
+    generator.collect_samplers()
+    return generator
+
+
+def _import_private_copy() -> dict[str, ModuleType]:
+    """Fresh modules by name below the package, leaving `sys.modules` as it was."""
+    with _IMPORTING:
+        before = _take_package_modules()
+        diophantine = importlib.import_module("sympy.solvers.diophantine")
+        moved = importlib.import_module("sympy.solvers.diophantine.diophantine")
+        diophantine.base_solution_linear = moved.base_solution_linear  # type: ignore[attr-defined]
+        try:
+            importlib.import_module(f"{PACKAGE}.modules.modules")
+        finally:
+            del diophantine.base_solution_linear
+            fresh = _take_package_modules()
+            sys.modules.update(before)
+    return {name.removeprefix(f"{PACKAGE}."): module for name, module in fresh.items()}
+
+
+def _take_package_modules() -> dict[str, ModuleType]:
+    names = [name for name in sys.modules if name.split(".")[0] == PACKAGE]
+    return {name: sys.modules.pop(name) for name in names}
+
+
+def namespace(module: ModuleType) -> ModuleType:
+    """A stand-in for a library module whose names can be replaced without touching it."""
+    copy = ModuleType(module.__name__)
+    copy.__dict__.update(vars(module))
+    return copy
+
+
+def _own_generators(generator: Generator) -> None:
+    numpy = namespace(np)
+    numpy.random = generator.numpy_random  # type: ignore[attr-defined]
+    stand_ins: dict[str, Any] = {
+        "random": generator.random,
+        "np": numpy,
+        "sympy": generator.sympy,
+    }
+    for module in generator.modules.values():
+        for name, stand_in in stand_ins.items():
+            if hasattr(module, name) and isinstance(getattr(module, name), ModuleType):
+                setattr(module, name, stand_in)
+    generate = sympy.ntheory.generate
+
+    def randprime(a: Any, b: Any) -> int:
+        """sympy's `randprime`, drawing from this copy's generator."""
+        low, high = int(a), int(b)
+        prime = int(generate.nextprime(generator.sympy_random.randint(low - 1, high)))
+        return prime if prime < high else int(generate.prevprime(high))
+
+    private = SimpleNamespace(randprime=randprime, nextprime=generate.nextprime)
+    generator.sympy.ntheory = SimpleNamespace(generate=private)  # type: ignore[attr-defined]
+
+
+def _repair_numpy(generator: Generator) -> None:
+    def zeros(shape: Any, dtype: Any) -> _Array:
+        return np.zeros(shape, dtype=dtype).view(_Array)
+
+    def empty(shape: Any, dtype: Any) -> _Array:
+        return np.empty(shape, dtype=dtype).view(_Array)
+
+    polynomials = generator.modules["sample.polynomials"]
+    numpy = namespace(polynomials.np)
+    vars(numpy).update(object=object, zeros=zeros, empty=empty)
+    polynomials.np = numpy  # type: ignore[attr-defined]
+
+
+def _fix_order(generator: Generator) -> None:
+    composition = generator.modules["util.composition"]
+    allowed = sorted(composition._ALLOWED_SYMBOLS)
+    draw = generator.random
+
+    def pop(self: Any) -> str:
+        used = self._relation_symbols | self._self_symbols | self._child_symbols
+        free = [symbol for symbol in allowed if symbol not in used]
+        if not free:
+            raise ValueError("Ran out of symbols")
+        symbol: str = draw.choice(free)
+        self._self_symbols.add(symbol)
+        return symbol
+
+    def expand_entities(context: Any, **kwargs: Any) -> tuple[str, dict[str, Any]]:
+        entities = dict.fromkeys(context.child_entities)
+        for key, value in kwargs.items():
+            if isinstance(value, composition.Entity):
+                entities[value] = None
+                kwargs[key] = value.handle
+        order = list(entities)
+        draw.shuffle(order)
+        return _descriptions(order), kwargs
+
+    composition.Context.pop = pop
+    composition.expand_entities = expand_entities  # type: ignore[attr-defined]
+    generator.sympy.factorint = ascending_factors  # type: ignore[attr-defined]
+    generator.modules["sample.polynomials"].set = _InsertionSet  # type: ignore[attr-defined]
+
+
+def _descriptions(entities: Iterable[Any]) -> str:
+    parts: list[str] = []
+    for entity in entities:
+        parts.append(entity.child_description)
+        if not entity.expression_used:
+            parts.append(entity.description)
+    return " ".join(part for part in parts if part)
+
+
+def ascending_factors(value: Any) -> dict[int, int]:
+    """`sympy.factorint` with its factors in ascending order."""
+    return dict(sorted(sympy.factorint(value).items()))

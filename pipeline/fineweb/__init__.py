@@ -1,0 +1,1 @@
+"""FineWeb-Edu: temporal split, deduplicated by URL and content, packed into rows."""

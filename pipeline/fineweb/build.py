@@ -1,0 +1,156 @@
+"""FineWeb-Edu: temporal split, exact dedup, 8,192-token rows.
+
+- Two passes over the text: keys, then tokens of what is kept. Between them the split is resolved
+  exactly, out of core, and audited.
+- Input files are known by their bytes and taken in the order of their sha256.
+- A document is decided on once, in `decisions/`; a row names its documents by their place there.
+
+Usage: `api.build("fineweb", "sample", out="out")`; the semantics are in docs/fineweb.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tangobench.errors import InputError
+from tangobench.pipeline.core.build import Job, Record, Result, ShardFile
+from tangobench.pipeline.core.cards import NOT_STATED
+from tangobench.pipeline.core.shards import shard_name
+from tangobench.pipeline.fineweb import leakage as leaks
+from tangobench.pipeline.fineweb import near_pairs
+from tangobench.pipeline.fineweb.decisions import (
+    DecisionsResult,
+    decide,
+    outcome_counts,
+    train_dumps,
+)
+from tangobench.pipeline.fineweb.inputs import find_inputs
+from tangobench.pipeline.fineweb.keys import KEYS, KeyUnit, key_units
+from tangobench.pipeline.fineweb.resolve import resolve
+from tangobench.pipeline.fineweb.spec import Spec
+from tangobench.pipeline.fineweb.stream import Streams, Wanted, make_streams
+from tangobench.pipeline.tokenizer.gpt2 import EOT, VOCABULARY_SIZE, Gpt2
+
+_LICENCES: Final = {"apache-2.0": "Apache-2.0", "odc-by": "ODC-By 1.0", NOT_STATED: "not stated"}
+
+
+def build(spec: Spec, source: str | None, job: Job) -> Result:
+    """Read, decide, audit, encode, pack."""
+    inputs = find_inputs(spec, source, job)
+    todo = [KEYS.unit(args.reading.label, args, args.reading.size) for args in inputs.units]
+    keys = key_units(inputs.units, job.run(KEYS, todo))
+    parts = inputs.units[0].rules.parts
+    decided = resolve(job, keys, parts, train_through=spec.last_train, duplicates=spec.duplicates)
+    near = near_pairs.audit(job, decided, mode=spec.near_duplicates, engine=spec.near_engine)
+    decisions, files = decide(job, near.units)
+    leakage = leaks.audit(job, near.units)
+    streams = make_streams(job, near.units, decisions, _wanted(spec))
+    inputs.require_unchanged()
+    _require_rows(spec, streams)
+    leakage["checked_against"] = train_dumps(decisions)
+    counts, drops = _counts(keys, decisions, streams)
+    return Result(
+        source=inputs.source,
+        origin=inputs.origin,
+        tokenizer=dict(Gpt2.identity),
+        configs={"default": _config(spec)},
+        counts=counts,
+        drops=drops,
+        notes={"leakage": leakage, "near_duplicates": near.notes, "tokenizer": streams.checked},
+        shards=_shards("train", streams.train) + _shards("validation", streams.validation),
+        side_files=files + near.files,
+        card=_card(spec, inputs.origin),
+        provenance=_provenance(inputs.origin),
+    )
+
+
+def _wanted(spec: Spec) -> Wanted:
+    return Wanted(
+        context=spec.context,
+        train_rows=spec.train_rows,
+        validation_rows=spec.validation_rows,
+        seed=spec.seed,
+        shard_rows=spec.shard_rows,
+    )
+
+
+def _config(spec: Spec) -> dict[str, Any]:
+    return {
+        "context": spec.context,
+        "vocabulary": VOCABULARY_SIZE,
+        "masked_target": EOT,
+        "pad": EOT,
+    }
+
+
+def _require_rows(spec: Spec, streams: Streams) -> None:
+    found = (streams.train_rows, streams.validation_rows)
+    for split, have, wanted in zip(
+        ("train", "validation"), found, (spec.train_rows, spec.validation_rows), strict=True
+    ):
+        if have < wanted and not spec.allow_fewer:
+            raise InputError(
+                f"{split}: {have} rows of {spec.context} tokens found, {wanted} asked for",
+                kind=f"too-few-{split}-rows",
+                fix=f"give more input, or ask for fewer with {split}_rows or allow_fewer",
+                found=have,
+                wanted=wanted,
+            )
+
+
+def _counts(
+    keys: Sequence[KeyUnit], decisions: Sequence[DecisionsResult], streams: Streams
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    documents, drops = outcome_counts(decisions)
+    results = [unit.result for unit in keys]
+    counts = {
+        "input": {
+            "rows": sum(result.rows for result in results),
+            "url_null": sum(result.url_null for result in results),
+            "url_empty": sum(result.url_empty for result in results),
+            "url_unparsable": sum(result.url_unparsable for result in results),
+        },
+        "repeated_records": sum(result.repeated for result in decisions),
+        "documents": documents,
+        "rows": {"train": streams.train_rows, "validation": streams.validation_rows},
+        "tokens": streams.tokens,
+    }
+    return counts, drops
+
+
+def _shards(split: str, records: Sequence[Record]) -> list[ShardFile]:
+    total = len(records)
+    return [
+        ShardFile(shard_name(split, n, total), "default", split, record)
+        for n, record in enumerate(records)
+    ]
+
+
+def _provenance(origin: dict[str, Any]) -> dict[str, Any]:
+    """Where the bytes came from, if from a hub."""
+    if origin.get("kind") != "hub":
+        return {}
+    return {"hub": {key: origin[key] for key in ("endpoint", "repository", "commit")}}
+
+
+def _card(spec: Spec, origin: dict[str, Any]) -> dict[str, Any]:
+    """Source and licence are what the input states; files of one's own state nothing."""
+    text, licence, titled = "documents of own Parquet files", NOT_STATED, "Own documents"
+    source = "Parquet files; their source is not stated."
+    if origin["kind"] == "sample":
+        text, licence, titled = "invented school texts", "apache-2.0", "FineWeb-Edu"
+        source = "Generated by tangobench."
+    elif origin["kind"] == "hub":
+        titled, licence = origin["title"], origin["licence"]
+        text, source = f"{titled} documents", origin["repository"]
+    return {
+        "title": f"{titled}, temporal split"
+        + (" (embedded sample)" if origin["kind"] == "sample" else ""),
+        "licence_id": licence,
+        "licence": _LICENCES.get(licence, licence),
+        "description": f"GPT-2 tokens of {text} in rows of {spec.context}: training from dumps "
+        f"through {spec.train_through}, validation from {', '.join(spec.validation_dumps)}, with "
+        "documents of equal URL or content on one side of the split.",
+        "sources": [source],
+    }

@@ -1,0 +1,207 @@
+"""The input of a FineWeb-Edu build, cut into units: ranges of row groups, or of the sample.
+
+- Files are known by their bytes and taken in the order of their sha256; the same bytes twice are
+  one file. Local files are hashed on every run, so a changed file is never taken for the old one,
+  and one that changes during the build ends it. The hub's files are downloaded once and then local;
+  with `--stream` a sha256 that its index claims is checked once per unit store.
+
+Usage: `inputs = find_inputs(spec, "data/*.parquet", job)`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from tangobench.errors import InputError
+from tangobench.pipeline.core.build import Job, Output, Stage
+from tangobench.pipeline.core.patience import Access
+from tangobench.pipeline.core.pool import SerialRunner
+from tangobench.pipeline.core.spec import bad_value
+from tangobench.pipeline.core.store import Store
+from tangobench.pipeline.fineweb import sample as fineweb_sample
+from tangobench.pipeline.fineweb.keys import KeysArgs, Rules
+from tangobench.pipeline.fineweb.parquet import FileInfo, hash_file, inspect
+from tangobench.pipeline.fineweb.reading import FileRows, SampleRows
+from tangobench.pipeline.fineweb.resolve import partitions_for
+from tangobench.pipeline.fineweb.sources import (
+    Listing,
+    SourceFile,
+    hub_name,
+    list_files,
+)
+from tangobench.pipeline.fineweb.sources.download import download
+from tangobench.pipeline.fineweb.sources.hub import HubParts, changed, list_hub
+from tangobench.pipeline.fineweb.spec import Spec
+
+Stamp = tuple[int, int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The input, cut into units."""
+
+    units: list[KeysArgs]
+    rows: int
+    source: dict[str, Any]
+    origin: dict[str, Any] = field(default_factory=dict)
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+
+    def require_unchanged(self) -> None:
+        """Refuse files that were written to since they were hashed."""
+        for path, before in self.stamps.items():
+            if _stamp(path) != before:
+                raise InputError(
+                    f"{path} changed while it was being read",
+                    kind="source-changed",
+                    fix="wait until nobody writes to it, then run the same command again",
+                    path=path,
+                )
+
+
+def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
+    """The units of a source; files are hashed and their footers checked, on the job's workers."""
+    if source is None and spec.source == "sample":
+        return _sample_inputs(spec)
+    access = job.access
+    listing = list_source(spec, source, access)
+    if not access.stream:
+        listing = download(listing, job.reporter, access.patience)
+    labels = [file.name for file in listing.files]
+    stamps = {file.url: _stamp(file.url) for file in listing.files if "://" not in file.url}
+    look = functools.partial(
+        inspect, last_train=spec.last_train, validation=tuple(spec.validation_orders)
+    )
+    # One file is looked at here, while workers still start.
+    runner = job.runner if len(labels) > 1 else SerialRunner()
+    infos = list(runner.map(look, listing.files, labels))
+    claims = [file for file in listing.files if file.sha256 and "://" in file.url]
+    job.run(CHECK, [CHECK.unit(f.name, CheckArgs(f), float(f.size or 1)) for f in claims])
+    unique = {info.sha256: info for info in infos}
+    files = [unique[sha256] for sha256 in sorted(unique)]
+    rows = sum(file.rows for file in files)
+    if rows == 0:
+        raise InputError(
+            f"{len(files)} Parquet files hold no rows",
+            kind="source-empty",
+            fix="name files with documents",
+        )
+    rules = _rules(spec, partitions_for(rows))
+    ranges = [reading for file in files for reading in _file_rows(file, spec.unit_bytes)]
+    units = [KeysArgs(reading, rules) for reading in ranges]
+    identity = [{"sha256": f.sha256, "size": f.size, "rows": f.rows} for f in files]
+    origin = {**listing.origin, "files": {f.name: f.sha256 for f in infos}}
+    return Inputs(units, rows, {"files": identity}, origin, stamps)
+
+
+def _stamp(path: str) -> Stamp:
+    """What changes when a file is written to or replaced; None where this machine has no such."""
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+@dataclass(frozen=True, slots=True)
+class CheckArgs:
+    """A file whose sha256 and size the hub's index claims."""
+
+    file: SourceFile
+
+    def key(self) -> Any:
+        """The claim."""
+        return [self.file.sha256, self.file.size]
+
+
+def check_claim(args: CheckArgs, store: Store) -> Output:
+    """Refuse a file whose bytes are not those that the hub's index promises."""
+    del store
+    file = args.file
+    found, size = hash_file(file)
+    if (found, size) != (file.sha256, file.size):
+        raise changed(file, f"{size:,} bytes with sha256 {found}")
+    return Output(b"")
+
+
+CHECK: Final = Stage("fineweb-check", 2, check_claim)
+
+
+def list_source(spec: Spec, source: str | None, access: Access | None = None) -> Listing:
+    """The input files of a source: None and hub names are read from the hub."""
+    patience = (access or Access()).patience
+    found = _listing(spec, source, patience)
+    return Listing([replace(f, patience=patience) for f in found.files], found.origin)
+
+
+def _listing(spec: Spec, source: str | None, patience: float) -> Listing:
+    named = hub_name(source) if source not in (None, "hub") else None
+    if source in (None, "hub") or named is not None:
+        _require_agreement(spec)
+        repository, revision = named or (spec.hub.repository, None)
+        wanted = HubParts(
+            repository=repository,
+            revision=revision or spec.hub.revision,
+            parts=(
+                (spec.hub.train, spec.hub.train_files),
+                (spec.hub.validation, spec.hub.validation_files),
+            ),
+        )
+        return list_hub(wanted, patience)
+    return list_files(str(source))
+
+
+def _require_agreement(spec: Spec) -> None:
+    """Refuse to read one dump for validation and to take validation from others."""
+    dump = spec.hub.validation_dump
+    if dump is not None and dump not in spec.validation_dumps:
+        raise bad_value(
+            "validation_dumps",
+            list(spec.validation_dumps),
+            f"dumps with {dump}, which hub.validation reads; leave it out to have it follow",
+        )
+
+
+def _rules(spec: Spec, parts: int) -> Rules:
+    return Rules(
+        train_through=spec.last_train,
+        validation=tuple(spec.validation_orders),
+        aggressive=spec.url_folding == "aggressive",
+        parts=parts,
+    )
+
+
+def _sample_inputs(spec: Spec) -> Inputs:
+    total, step = fineweb_sample.count(), fineweb_sample.BLOCK
+    identity = {"generator": "fineweb_sample", "version": fineweb_sample.VERSION, "rows": total}
+    rules = _rules(spec, partitions_for(total))
+    ranges = [SampleRows(start, min(total, start + step)) for start in range(0, total, step)]
+    units = [KeysArgs(reading, rules) for reading in ranges]
+    return Inputs(units, total, identity, {"kind": "sample"})
+
+
+def _file_rows(file: FileInfo, unit_bytes: int) -> Iterator[FileRows]:
+    """Ranges of row groups of about `unit_bytes`; ignored groups never share a unit with others."""
+    first_row = first = size = 0
+    outside = [group.outside for group in file.groups]
+    for number, group in enumerate(file.groups):
+        size += group.size
+        last = number + 1 == len(file.groups)
+        if not last and size < unit_bytes and outside[number + 1] == outside[number]:
+            continue
+        yield FileRows(
+            sha256=file.sha256,
+            groups=(first, number + 1),
+            with_texts=not outside[number],
+            name=file.name,
+            url=file.url,
+            has_date=file.has_date,
+            first_row=first_row,
+            size=size,
+            patience=file.patience,
+        )
+        first_row += sum(g.rows for g in file.groups[first : number + 1])
+        first, size = number + 1, 0

@@ -1,0 +1,1 @@
+"""Documents of your own, built by the code that builds FineWeb-Edu."""

@@ -1,0 +1,219 @@
+"""Your files as one file in FineWeb's form: `id dump url text date`, each document with its side.
+
+- Files are taken in the order of their sha256, the same bytes once: names decide nothing.
+- Training is the earlier dump, so a component with a training member is training, by the same
+  rule that FineWeb's temporal split has.
+- The converted file is scratch: the dataset's identity is that of your files.
+
+Usage: `side = convert(spec, find_files("data/"), folder)`.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tangobench.errors import InputError
+from tangobench.pipeline.fineweb.own.readers import format_of, rows_of
+from tangobench.pipeline.fineweb.own.spec import TRAIN, VALIDATION, Spec, in_order
+from tangobench.pipeline.fineweb.spec import dump_order
+
+_COLUMNS: Final = ("id", "dump", "url", "text", "date")
+_SCHEMA: Final = pa.schema([(name, pa.large_string()) for name in _COLUMNS])
+_GROUP_BYTES: Final = 1 << 23
+_GROUP_ROWS: Final = 8192
+_WIDTH: Final = 1 << 64
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a message about an empty side needs."""
+
+    documents: Counter[str] = field(default_factory=Counter)
+    longest: dict[str, str] = field(default_factory=dict)
+    """The longest text of each side."""
+    first: str = ""
+    last: str = ""
+    smallest: float = 1.0
+    """Of the hashes, as a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Converted:
+    """The converted file, the identity of the input and what was seen."""
+
+    path: Path
+    files: list[dict[str, Any]]
+    names: dict[str, str]
+    seen: Seen
+
+
+def find_files(source: str) -> list[Path]:
+    """The readable files at a path, in a folder or of a glob; a dataset's name is downloaded."""
+    path = Path(source).expanduser()
+    if path.is_file():
+        found = [path]
+    elif path.is_dir():
+        found = [p for p in path.rglob("*") if p.is_file() and format_of(p)]
+    elif re.search(r"[*?\[]", source):
+        found = [Path(name) for name in glob.glob(str(path), recursive=True)]  # noqa: PTH207
+    elif source.startswith("hub:"):
+        return find_files(_download(source.removeprefix("hub:")))
+    else:
+        raise InputError(
+            f"{source} does not exist",
+            kind="source-missing",
+            fix='set files to a path, folder or glob, or to "hub:OWNER/NAME" for a dataset',
+        )
+    unread = [p for p in found if not format_of(p)]
+    if unread or not found:
+        raise InputError(
+            f"{unread[0] if unread else source} is no Parquet, JSONL, CSV, TSV or Arrow file"
+            if unread
+            else f"{source} holds no Parquet, JSONL, CSV, TSV or Arrow file",
+            kind="source-empty",
+            fix="name files that end in .parquet, .jsonl, .csv, .tsv or .arrow (also .gz, .zst)",
+        )
+    return sorted(found)
+
+
+def _download(name: str) -> str:
+    repository, _, revision = name.partition("@")
+    try:
+        from huggingface_hub import snapshot_download
+
+        return str(
+            snapshot_download(
+                repository,
+                repo_type="dataset",
+                revision=revision or None,
+                allow_patterns=[
+                    "*.parquet",
+                    "*.jsonl*",
+                    "*.csv*",
+                    "*.tsv*",
+                    "*.arrow",
+                    "*.json.gz",
+                ],
+            )
+        )
+    except Exception as error:  # the client raises its own, httpx's and OSError
+        raise InputError(
+            f"the dataset {name} cannot be downloaded: {type(error).__name__}: {str(error)[:200]}",
+            kind="source-unreachable",
+            fix="check its name, the network and HF_TOKEN, or download it and name the folder",
+        ) from None
+
+
+def convert(spec: Spec, paths: list[Path], folder: Path) -> Converted:
+    """Write all documents to one Parquet file in `folder`."""
+    by_hash = {_sha256(path): path for path in reversed(paths)}
+    seen, target = Seen(), folder / "documents.parquet"
+    identity = []
+    with pq.ParquetWriter(target, _SCHEMA, compression="zstd") as writer:
+        for sha256, path in sorted(by_hash.items()):
+            rows = 0
+            for table in _tables(_documents(spec, path, seen)):
+                writer.write_table(table)
+                rows += table.num_rows
+            identity.append({"sha256": sha256, "size": path.stat().st_size, "rows": rows})
+    return Converted(target, identity, {str(p): s for s, p in by_hash.items()}, seen)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _tables(documents: Iterator[tuple[str | None, ...]]) -> Iterator[pa.Table]:
+    rows: list[tuple[str | None, ...]] = []
+    size = 0
+    for document in documents:
+        rows.append(document)
+        size += len(document[3] or "")
+        if size >= _GROUP_BYTES or len(rows) == _GROUP_ROWS:
+            yield _table(rows)
+            rows, size = [], 0
+    if rows:
+        yield _table(rows)
+
+
+def _table(rows: list[tuple[str | None, ...]]) -> pa.Table:
+    arrays = [pa.array(column, pa.large_string()) for column in zip(*rows, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=_SCHEMA)
+
+
+def _documents(spec: Spec, path: Path, seen: Seen) -> Iterator[tuple[str | None, ...]]:
+    for number, row in enumerate(rows_of(path, spec.columns.named()), 1):
+        text, url = _text(path, number, row, "text"), _text(path, number, row, "url")
+        ident = _ident(path, number, row, text, url, "id" in row)
+        timed = row.get("time") is not None or spec.split.by == "time"
+        date = _time(path, number, row.get("time")) if timed else None
+        dump = _side(spec, path, number, ident, date, row.get("dump"), seen)
+        seen.documents[dump] += 1
+        if len(text or "") > len(seen.longest.get(dump, "")):
+            seen.longest[dump] = text or ""
+        yield ident, dump, url, text, date
+
+
+def _text(path: Path, number: int, row: dict[str, Any], kind: str) -> str | None:
+    value = row.get(kind)
+    if value is not None and not isinstance(value, str):
+        raise _bad(path, number, kind, value, "text")
+    if value is not None and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise _bad(path, number, kind, "half of a surrogate pair", "text in UTF-8")
+    return value
+
+
+def _ident(
+    path: Path, number: int, row: dict[str, Any], text: str | None, url: str | None, named: bool
+) -> str:
+    if not named:
+        both = f"{len(url or '')}:{url or ''}{text or ''}"
+        return hashlib.sha256(both.encode()).hexdigest()
+    value = row["id"]
+    if value is None or isinstance(value, bool | float) or not isinstance(value, str | int):
+        raise _bad(path, number, "id", value, "text or a whole number")
+    return str(value)
+
+
+def _time(path: Path, number: int, value: Any) -> str:
+    try:
+        return in_order(value)
+    except (ValueError, TypeError, OverflowError, OSError):
+        raise _bad(path, number, "time", value, "a time, such as 2024-01-31T12:00:00") from None
+
+
+def _side(
+    spec: Spec, path: Path, number: int, ident: str, date: str | None, dump: Any, seen: Seen
+) -> str:
+    if spec.split.by == "dump":
+        if not isinstance(dump, str) or dump_order(dump) is None:
+            raise _bad(path, number, "dump", dump, "CC-MAIN-YYYY-WW")
+        return dump
+    if spec.split.by == "time" and date is not None:
+        seen.first, seen.last = min(seen.first or date, date), max(seen.last, date)
+        return VALIDATION if date >= spec.split.moment() else TRAIN
+    key = hashlib.sha256(f"{spec.seed}:{ident}".encode("utf-8", "surrogatepass")).digest()
+    share = int.from_bytes(key[:8]) / _WIDTH
+    seen.smallest = min(seen.smallest, share)
+    return VALIDATION if share < spec.split.share else TRAIN
+
+
+def _bad(path: Path, number: int, kind: str, value: Any, expected: str) -> InputError:
+    return InputError(
+        f"{path}, row {number}: {kind} is {str(value)[:80]!r}, expected {expected}",
+        kind=f"bad-{kind}",
+        fix=f"correct the row, or name another column as columns.{kind}",
+        file=str(path),
+        row=number,
+    )

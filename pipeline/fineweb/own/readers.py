@@ -1,0 +1,207 @@
+"""One reader per format: a file in, rows as dictionaries of the wanted columns out.
+
+- Streamed: a batch or a line is in memory, never a file. A line above 64 MB is an error.
+- Whatever is wrong is an `InputError` with the file, the row or line, what was expected and what
+  was found; a missing column also prints the columns found and the line that would fix it.
+- `.gz`, `.zst` and `.bz2` are decompressed by pyarrow's streams.
+
+Usage: `for row in rows_of(Path("a.jsonl.gz"), {"text": "content"}): row["text"]`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import csv
+import difflib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tangobench.errors import InputError
+
+Row = dict[str, Any]
+
+_LONGEST: Final = 1 << 26
+_CHUNK: Final = 1 << 20
+_BATCH: Final = 1024
+_PACKED: Final = (".gz", ".zst", ".bz2")
+_LIKELY: Final = {
+    "text": ("content", "body", "raw_content", "document", "article", "markdown"),
+    "url": ("link", "uri", "source_url"),
+    "time": ("date", "timestamp", "published", "created", "created_at"),
+    "id": ("doc_id", "_id", "uuid", "key"),
+}
+
+
+def format_of(path: Path) -> str | None:
+    """The format that a file name promises; None if there is no reader for it."""
+    name = path.name.lower()
+    for ending in _PACKED:
+        name = name.removesuffix(ending)
+    return {
+        "parquet": "parquet",
+        "jsonl": "jsonl", "ndjson": "jsonl", "json": "jsonl",
+        "csv": "csv", "tsv": "tsv",
+        "arrow": "arrow", "feather": "arrow", "ipc": "arrow",
+    }.get(name.rpartition(".")[2])  # fmt: skip
+
+
+def rows_of(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+    """All rows of a file, each with the wanted columns under our names for them."""
+    reader = _READERS[format_of(path) or "parquet"]
+    try:
+        yield from reader(path, columns)
+    except OSError as error:
+        raise InputError(
+            f"{path} cannot be read: {_short(error)}",
+            kind="source-unreadable",
+            fix="check that it is whole and that you may read it",
+            file=str(path),
+        ) from None
+
+
+def _parquet(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+    with _whole(path, "Parquet"):
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        _require(path, columns, file.schema_arrow.names)
+        wanted = list(dict.fromkeys(columns.values()))
+        for batch in file.iter_batches(_BATCH, columns=wanted, use_threads=False):
+            yield from _batch_rows(batch, columns)
+
+
+def _arrow(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+    with _whole(path, "Arrow"), pa.memory_map(str(path)) as file:
+        if file.read(6) == b"ARROW1":
+            opened = pa.ipc.open_file(file)
+            batches = (opened.get_batch(n) for n in range(opened.num_record_batches))
+        else:
+            file.seek(0)
+            opened = pa.ipc.open_stream(file)
+            batches = iter(opened)
+        _require(path, columns, opened.schema.names)
+        for batch in batches:
+            for start in range(0, batch.num_rows, _BATCH):
+                yield from _batch_rows(batch.slice(start, _BATCH), columns)
+
+
+@contextlib.contextmanager
+def _whole(path: Path, form: str) -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:
+        raise
+    except (pa.ArrowException, UnicodeDecodeError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a whole {form} file: {_short(error)}",
+            kind="source-corrupt",
+            fix="write the file again",
+            file=str(path),
+        ) from None
+
+
+def _batch_rows(batch: pa.RecordBatch, columns: dict[str, str]) -> Iterator[Row]:
+    lists = {kind: batch.column(name).to_pylist() for kind, name in columns.items()}
+    for number in range(batch.num_rows):
+        yield {kind: values[number] for kind, values in lists.items()}
+
+
+def _jsonl(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise _bad_line(path, number, f"no JSON: {_short(error)}") from None
+        if not isinstance(row, dict):
+            raise _bad_line(path, number, f"a JSON {type(row).__name__}, expected an object")
+        if columns["text"] not in row:
+            _require(path, {"text": columns["text"]}, list(row), f", line {number},")
+        yield {kind: row.get(name) for kind, name in columns.items()}
+
+
+def _csv(path: Path, columns: dict[str, str], delimiter: str = ",") -> Iterator[Row]:
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    reader = csv.reader(
+        (decoder.decode(line + b"\n") for line in _lines(path)), delimiter=delimiter, strict=True
+    )
+    csv.field_size_limit(_LONGEST)
+    try:
+        header = next(reader, [])
+        _require(path, columns, header)
+        places = {kind: header.index(name) for kind, name in columns.items()}
+        for fields in reader:
+            if not fields:
+                continue
+            if len(fields) != len(header):
+                what = f"{len(fields)} fields, expected {len(header)}"
+                raise _bad_line(path, reader.line_num, what)
+            yield {kind: fields[place] for kind, place in places.items()}
+    except csv.Error as error:
+        raise _bad_line(path, reader.line_num, str(error)) from None
+    except UnicodeDecodeError:
+        raise _bad_line(path, reader.line_num + 1, "bytes that are not UTF-8") from None
+
+
+def _tsv(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+    return _csv(path, columns, "\t")
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    """Lines without their ends; the last one needs none."""
+    with pa.input_stream(str(path), compression="detect") as stream:
+        rest = b""
+        count = 0
+        while chunk := stream.read(_CHUNK):
+            *whole, rest = (rest + chunk).split(b"\n")
+            for line in whole:
+                count += 1
+                yield line.removesuffix(b"\r")
+            if len(rest) > _LONGEST:
+                raise _bad_line(path, count + 1, f"more than {_LONGEST:,} bytes without an end")
+        if rest:
+            yield rest
+
+
+_READERS: Final[dict[str, Callable[[Path, dict[str, str]], Iterator[Row]]]] = {
+    "parquet": _parquet,
+    "jsonl": _jsonl,
+    "csv": _csv,
+    "tsv": _tsv,
+    "arrow": _arrow,
+}
+
+
+def _require(path: Path, columns: dict[str, str], found: Iterable[str], where: str = "") -> None:
+    found = list(found)
+    for kind, name in columns.items():
+        if name not in found:
+            likely = [n for n in (kind, *_LIKELY.get(kind, ())) if n in found]
+            likely += difflib.get_close_matches(name, found, n=1, cutoff=0.4) + found[:1]
+            pick = likely[0] if likely else "…"
+            raise InputError(
+                f"{path}{where} has no column {name!r} (it has: {', '.join(found)[:1000]})",
+                kind="column-missing",
+                fix=f'in the manifest: columns = {{ {kind} = "{pick}" }}',
+                file=str(path),
+                column=name,
+            )
+
+
+def _bad_line(path: Path, number: int, what: str) -> InputError:
+    return InputError(
+        f"{path}, line {number}: {what}",
+        kind="bad-line",
+        fix="correct or drop the line",
+        file=str(path),
+        line=number,
+    )
+
+
+def _short(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,190 @@
+"""Packing: documents in hash order, cut into rows; validation windows inside single documents.
+
+- The stream is every document in the order of a seeded hash, each followed by EOT; row r is tokens
+  [r * width, (r + 1) * width) of it. Only the stream's ragged tail is lost.
+- Hash buckets are the units: their token counts and a prefix sum tell which tokens a shard holds,
+  so a shard reads its own buckets only and never depends on another shard.
+- A span says which document a part of a row comes from: `doc_start` is its place in the row,
+  `doc_offset` its place in the document. The EOT belongs to the document that it ends.
+- Validation windows never cross a document: window 0 of every document, then window 1, and so on,
+  each round in hash order.
+
+Usage: `parts = [stretch(bucket, 0, 81920)]`, then `gather(parts, 0, 8192)`, `fold(parts, 8192)`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import xxhash
+
+from tangobench.pipeline.tokenizer.gpt2 import EOT
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+INDEX_ROW: Final = np.dtype(
+    [("order", "<u8"), ("document", "<u4"), ("length", "<u4"), ("start", "<u8")]
+)
+
+
+def order_hash(ident: str, content: bytes, seed: int) -> int:
+    """A document's place in the training stream."""
+    return xxhash.xxh3_64_intdigest(ident.encode() + b"\0" + content, seed)
+
+
+def window_hash(ident: str, window: int, seed: int) -> int:
+    """A validation window's place among the windows of its round."""
+    return xxhash.xxh3_64_intdigest(f"{ident}\0{window}".encode(), seed)
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Which documents rows come from; lists are flat, row i's are `bounds[i]:bounds[i + 1]`."""
+
+    bounds: Array
+    doc_index: Array
+    doc_start: Array
+    doc_offset: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Documents of one bucket: index parts (`INDEX_ROW`) and the token arrays they point into."""
+
+    index: Sequence[Array]
+    tokens: Sequence[Array]
+
+
+def bucket_of(order: Array, low: int, high: int, buckets: int) -> Array:
+    """Which of `buckets` equal ranges of [low, high) a hash falls into; ranges are in 32 bits."""
+    place = (order >> np.uint64(32)) - np.uint64(low)
+    return np.asarray(place * np.uint64(buckets) // np.uint64(high - low), np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some tokens of a bucket's stream: where they are, to be fetched a few rows at a time.
+
+    `spans` are (place, document, offset in the document), by place. The text of span i ends before
+    `stops[i]`, where its EOT stands if it is `closed`; its token at place p is
+    `tokens[source[i]][p + shift[i]]`.
+    """
+
+    size: int
+    spans: Array
+    stops: Array
+    closed: Array
+    source: Array
+    shift: Array
+    tokens: Sequence[Array]
+
+    def fill(self, values: Array, start: int) -> None:
+        """Put tokens [start, start + len(values)) into `values`."""
+        stop = start + len(values)
+        places = self.spans[:, 0]
+        first = int(np.searchsorted(places, start, side="right")) - 1
+        found = slice(first, int(np.searchsorted(places, stop, side="left")))
+        low = np.maximum(places[found], start)
+        high = np.clip(self.stops[found], low, stop)
+        where = zip(
+            self.source[found].tolist(),
+            (low - start).tolist(),
+            (high - start).tolist(),
+            (self.shift[found] + start).tolist(),
+            strict=True,
+        )
+        for part, begin, end, shift in where:
+            values[begin:end] = self.tokens[part][begin + shift : end + shift]
+        ends = self.stops[found][self.closed[found]]
+        values[ends[(ends >= start) & (ends < stop)] - start] = EOT
+
+
+def stretch(bucket: Bucket, skip: int, take: int) -> Stretch:
+    """Tokens [skip, skip + take) of a bucket's stream."""
+    index = np.concatenate([*bucket.index, np.empty(0, INDEX_ROW)])
+    source = np.repeat(np.arange(len(bucket.index)), [len(part) for part in bucket.index])
+    order = np.lexsort((index["document"], index["order"]))
+    ends = np.cumsum(index["length"][order].astype(np.int64) + 1)
+    begins = np.append(0, ends[:-1])
+    first = int(np.searchsorted(ends, skip, side="right"))
+    last = int(np.searchsorted(begins, skip + take, side="left"))
+    index, source = index[order[first:last]], source[order[first:last]]
+    begins, ends = begins[first:last] - skip, ends[first:last] - skip
+    low = np.maximum(begins, 0)
+    return Stretch(
+        size=take,
+        spans=np.stack([low, index["document"], low - begins], axis=1),
+        stops=np.minimum(ends - 1, take),
+        closed=ends <= take,
+        source=source,
+        shift=index["start"].astype(np.int64) - begins,
+        tokens=bucket.tokens,
+    )
+
+
+def gather(stretches: Sequence[Stretch], start: int, stop: int) -> Array:
+    """Tokens [start, stop) of some stretches, one after another."""
+    values = np.empty(stop - start, np.uint16)
+    done = 0
+    for part in stretches:
+        low, high = max(start, done), min(stop, done + part.size)
+        if low < high:
+            part.fill(values[low - start : high - start], low - done)
+        done += part.size
+    return values
+
+
+def fold(stretches: Sequence[Stretch], width: int) -> Spans:
+    """The spans of some stretches, by row; a span that crosses row ends is split there."""
+    sizes = [part.size for part in stretches]
+    starts = np.cumsum([0, *sizes])
+    moved = [p.spans + np.array([s, 0, 0]) for p, s in zip(stretches, starts, strict=False)]
+    spans = np.concatenate([np.empty((0, 3), np.int64), *moved])
+    count = int(starts[-1]) // width
+    place = spans[:, 0]
+    edges = np.arange(count, dtype=np.int64) * width
+    owner = np.searchsorted(place, edges, side="right") - 1
+    inherited = np.stack(
+        [edges, spans[owner, 1], spans[owner, 2] + edges - place[owner]], axis=1
+    ).reshape(-1, 3)
+    merged = np.concatenate([spans, inherited[place[owner] != edges]])
+    merged = merged[np.argsort(merged[:, 0], kind="stable")]
+    row = merged[:, 0] // width
+    return Spans(
+        bounds=np.searchsorted(row, np.arange(count + 1)),
+        doc_index=merged[:, 1].astype(np.uint32),
+        doc_start=(merged[:, 0] % width).astype(np.uint16),
+        doc_offset=merged[:, 2].astype(np.uint32),
+    )
+
+
+def pieces(totals: Sequence[int] | Array, start: int, stop: int) -> list[tuple[int, int, int]]:
+    """(bucket, skip, take) for tokens [start, stop) of a stream of buckets with these totals."""
+    ends = np.cumsum(np.asarray(totals, np.int64))
+    found: list[tuple[int, int, int]] = []
+    for bucket in range(int(np.searchsorted(ends, start, side="right")), len(totals)):
+        begin = int(ends[bucket]) - int(totals[bucket])
+        if begin >= stop:
+            break
+        low, high = max(begin, start), min(int(ends[bucket]), stop)
+        if high > low:
+            found.append((bucket, low - begin, high - low))
+    return found
+
+
+def choose_windows(
+    idents: Sequence[str], lengths: Sequence[int], *, width: int, count: int, seed: int
+) -> list[tuple[int, int, int]]:
+    """The first `count` (window, hash, document) among documents of at least `width` tokens."""
+    return heapq.nsmallest(
+        count,
+        (
+            (window, window_hash(ident, window, seed), document)
+            for document, (ident, length) in enumerate(zip(idents, lengths, strict=True))
+            for window in range(length // width)
+        ),
+    )

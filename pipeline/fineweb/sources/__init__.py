@@ -1,0 +1,135 @@
+"""Where input files come from: a path, a folder, a glob, any fsspec URL, or the Hugging Face hub.
+
+- A file is known by its bytes: names and places never reach a root, and files are taken in the
+  order of their sha256, so a hub, a mirror and a download folder give the same dataset.
+- A hub repository is named with a prefix (`hub:OWNER/NAME`): a mistyped path never goes there.
+- A network that fails for a while is waited for, up to a limit (`patience`), in every read.
+
+Usage: `listing = list_files("data/*.parquet"); open_input(listing.files[0].url)`.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tangobench.errors import InputError, ResourceError
+from tangobench.pipeline.core.patience import PATIENCE, PatientFile
+
+_MAGIC: Final = re.compile(r"[*?\[]")
+_HUB_NAME: Final = re.compile(
+    r"(?:hub:|hf://datasets/)(?P<repository>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One input file; `sha256` is None until somebody has read it."""
+
+    name: str
+    url: str
+    size: int | None = None
+    sha256: str | None = None
+    patience: float = PATIENCE
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Input files and, for run.json, where they are."""
+
+    files: list[SourceFile]
+    origin: dict[str, Any]
+
+
+def hub_name(source: str) -> tuple[str, str | None] | None:
+    """(repository, revision) if the source names a hub repository."""
+    match = _HUB_NAME.fullmatch(source)
+    return (match["repository"], match["revision"]) if match else None
+
+
+def list_files(source: str) -> Listing:
+    """Parquet files at a path, folder, glob or fsspec URL."""
+    found = _list_url(source) if "://" in source else _list_local(source)
+    if not found:
+        raise InputError(
+            f"no Parquet file at {source}",
+            kind="source-empty",
+            fix="name a .parquet file, a folder that holds some, or a quoted glob",
+            source=source,
+        )
+    return Listing(sorted(found, key=lambda file: file.name), {"kind": "files", "source": source})
+
+
+def _list_local(source: str) -> list[SourceFile]:
+    path = Path(source)
+    if path.is_file():
+        return [SourceFile(path.name, str(path.absolute()), path.stat().st_size)]
+    if path.is_dir():
+        names = [str(p) for p in path.rglob("*.parquet")]
+    elif _MAGIC.search(source):
+        names = glob.glob(source, recursive=True)  # noqa: PTH207 - absolute patterns too
+    else:
+        raise InputError(
+            f"{source} does not exist",
+            kind="source-missing",
+            fix="check the path; a repository on the hub is hub:OWNER/NAME",
+            source=source,
+        )
+    files = [Path(name) for name in names if Path(name).is_file()]
+    return [SourceFile(str(p), str(p.absolute()), p.stat().st_size) for p in files]
+
+
+def _list_url(source: str) -> list[SourceFile]:
+    import fsspec
+
+    try:
+        fs, path = fsspec.core.url_to_fs(source)
+        if _MAGIC.search(path):
+            names = fs.glob(path)
+        elif fs.isfile(path):
+            names = [path]
+        else:
+            names = [name for name in fs.find(path) if name.endswith(".parquet")]
+        return [SourceFile(n, fs.unstrip_protocol(n), int(fs.size(n) or 0)) for n in names]
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{source} does not exist: {error}",
+            kind="source-missing",
+            fix="check the address and the name of the bucket",
+            source=source,
+        ) from error
+    except (OSError, ImportError, ValueError) as error:
+        raise ResourceError(
+            f"{source} cannot be listed: {error}",
+            kind="source-unreachable",
+            fix="check the URL, the network and that the protocol's package is installed",
+            source=source,
+        ) from error
+
+
+def endpoint() -> str:
+    """The hub's address, read now and not when a library was imported."""
+    return os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+
+
+def open_input(url: str, patience: float = PATIENCE) -> Any:
+    """A readable, seekable binary file."""
+    if "://" not in url:
+        import pyarrow as pa
+
+        return pa.OSFile(url)
+    return PatientFile(lambda: _open_afar(url), patience, url)
+
+
+def _open_afar(url: str) -> Any:
+    import fsspec
+
+    if not url.startswith("hf://"):
+        return fsspec.open(url, "rb").open()
+    from huggingface_hub import HfFileSystem
+
+    return HfFileSystem(endpoint=endpoint()).open(url, "rb", block_size=1 << 22)

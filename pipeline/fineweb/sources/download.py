@@ -1,0 +1,215 @@
+"""Downloads from the hub into its own cache: each byte once, several files at a time.
+
+- Through Xet where the hub and this machine have it, else over HTTP; an HTTP download that was
+  interrupted, even by a kill, resumes inside the file.
+- A file enters the cache only with the sha256 that the hub's index claims.
+- Errors that pass (429, 5xx, resets, time-outs) are waited for, per file, as `patience` describes.
+
+Usage: `listing = download(list_hub(wanted, 120.0), reporter, 120.0)`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tangobench.errors import InputError, ResourceError, TangobenchError
+from tangobench.pipeline.core.files import exclusive, free_bytes
+from tangobench.pipeline.core.hashing import sha256_file
+from tangobench.pipeline.core.patience import Patience
+from tangobench.pipeline.core.progress import Reporter, size
+from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
+from tangobench.pipeline.fineweb.sources.hub import cache_folder, cached, changed, require_commit
+
+_AT_ONCE: Final = 4
+_FOREVER: Final = 1e9
+
+
+def download(listing: Listing, reporter: Reporter, seconds: float) -> Listing:
+    """The same files, on this machine."""
+    repository, commit = listing.origin.get("repository", ""), listing.origin.get("commit", "")
+    afar = [file for file in listing.files if file.url.startswith("hf://")]
+    missing = [f for f in afar if cached(repository, commit, f.name, f.size) is None]
+    if missing:
+        _require_room(repository, sum(file.size or 0 for file in missing))
+        fetch(repository, commit, missing, reporter, seconds)
+    here = {
+        file.name: replace(file, url=str(cached(repository, commit, file.name, file.size)))
+        for file in afar
+    }
+    return Listing([here.get(file.name, file) for file in listing.files], listing.origin)
+
+
+def fetch(
+    repository: str, commit: str, files: list[SourceFile], reporter: Reporter, seconds: float
+) -> None:
+    """Some files into the cache."""
+    _Transfer(repository, commit, reporter, seconds).run(files)
+
+
+def _require_room(repository: str, needed: int) -> None:
+    folder = cache_folder(repository)
+    if needed > free_bytes(folder):
+        raise ResourceError(
+            f"the download needs {size(needed)}, {folder} has {size(free_bytes(folder))} free",
+            kind="disk-full",
+            fix="set HF_HOME to a larger disk, or read in ranges with --stream",
+            bytes_needed=needed,
+        )
+
+
+class _Transfer:
+    """Some files on their way into the cache."""
+
+    def __init__(self, repository: str, commit: str, reporter: Reporter, seconds: float) -> None:
+        self._repository, self._commit = repository, commit
+        self._reporter, self._seconds = reporter, seconds
+        self._lock, self._stop = threading.Lock(), threading.Event()
+        self._total = self._bytes = 0
+
+    def run(self, files: list[SourceFile]) -> None:
+        """Fetch all of them; the first failure stops the others."""
+        self._total = sum(file.size or 0 for file in files)
+        self._reporter.start("download", len(files), float(self._total))
+        pool = ThreadPoolExecutor(_AT_ONCE)
+        try:
+            for _ in pool.map(self._get, files):
+                self._arrived(0, done=1)
+        finally:
+            self._stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+        self._reporter.finish()
+
+    def _arrived(self, count: int, *, done: int = 0) -> None:
+        with self._lock:
+            self._bytes += count
+            label = f"{size(self._bytes)} of {size(self._total)}"
+            self._reporter.advance(float(count), label=label, count=done)
+
+    def _get(self, file: SourceFile) -> None:
+        from huggingface_hub.errors import HfHubHTTPError
+
+        patience = Patience(self._seconds, f"{file.name} at {endpoint()}", self._stop.wait)
+        while not self._stop.is_set():
+            try:
+                return self._once(file, patience)
+            except TangobenchError:
+                raise
+            except Exception as error:
+                try:
+                    patience.wait(error)
+                except HfHubHTTPError as lasting:
+                    raise _lost(file, lasting) from lasting
+
+    def _once(self, file: SourceFile, patience: Patience) -> None:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.utils._runtime import is_xet_available
+
+        remote = self._look(file)
+        if remote.xet_file_data is None or not is_xet_available():
+            self._fetch(file, remote, patience)
+            if self._stop.is_set():
+                return
+        # Xet's own transfer, or only a link to the blob that is there now.
+        hf_hub_download(
+            self._repository,
+            file.name,
+            repo_type="dataset",
+            revision=self._commit,
+            endpoint=endpoint(),
+            tqdm_class=_counter(self._arrived),
+        )
+
+    def _look(self, file: SourceFile) -> Any:
+        """What the hub says about the file now; its address may be signed for minutes only."""
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+
+        url = hf_hub_url(
+            self._repository,
+            file.name,
+            repo_type="dataset",
+            revision=self._commit,
+            endpoint=endpoint(),
+        )
+        found = get_hf_file_metadata(url, endpoint=endpoint())
+        require_commit(self._repository, str(found.commit_hash), self._commit)
+        if found.size != file.size or file.sha256 not in (None, found.etag):
+            raise changed(file, f"{found.size or 0:,} bytes with sha256 {found.etag}")
+        return found
+
+    def _fetch(self, file: SourceFile, remote: Any, patience: Patience) -> None:
+        """Bytes into `blobs/ETAG`, from where an earlier try stopped."""
+        blob = cache_folder(self._repository) / "blobs" / remote.etag
+        partial = blob.with_name(f"{remote.etag}.tangobench.incomplete")
+        with exclusive(blob.with_name(f"{remote.etag}.tangobench.lock"), wait_seconds=_FOREVER):
+            while not blob.exists() and not self._stop.is_set():
+                continued = partial.exists()
+                with partial.open("ab") as target:
+                    while target.tell() < remote.size and not self._stop.is_set():
+                        self._append(target, remote, patience)
+                if self._stop.is_set():
+                    return
+                if partial.stat().st_size == remote.size and (
+                    file.sha256 is None or sha256_file(partial) == file.sha256
+                ):
+                    partial.rename(blob)
+                    return
+                partial.unlink()
+                if not continued:  # what an earlier run left may have been the fault
+                    raise changed(file, "other bytes")
+
+    def _append(self, target: Any, remote: Any, patience: Patience) -> None:
+        from huggingface_hub.utils._headers import build_hf_headers
+        from huggingface_hub.utils._http import get_session, hf_raise_for_status
+
+        headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+        if urlsplit(remote.location).netloc != urlsplit(endpoint()).netloc:
+            headers.pop("authorization", None)  # the token is the hub's, not its storage's
+        if (start := target.tell()) > 0:
+            headers["Range"] = f"bytes={start}-"
+        with get_session().stream("GET", remote.location, headers=headers) as response:
+            hf_raise_for_status(response)
+            if start and response.status_code != 206:
+                target.truncate(0)
+                target.seek(0)
+            before = target.tell()
+            for chunk in response.iter_bytes():  # of no fixed size, which would lose a last part
+                target.write(chunk)
+                self._arrived(len(chunk))
+                patience.progressed()
+                if self._stop.is_set():
+                    return
+        if target.tell() == before:
+            raise TimeoutError("the connection closed before its first byte")
+
+
+def _lost(file: SourceFile, error: Exception) -> InputError:
+    return InputError(
+        f"{file.name} cannot be downloaded: {str(error).strip().splitlines()[0][:300]}",
+        kind="hub-unavailable",
+        fix="check HF_TOKEN and that the repository is open to you",
+        file=file.name,
+    )
+
+
+def _counter(arrived: Callable[[int], None]) -> Any:
+    """In the place of the client's progress bar: the build's own line shows bytes and time."""
+
+    class Counter:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def __enter__(self) -> Counter:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def update(self, count: float | None = 1) -> None:
+            arrived(int(count or 0))
+
+    return Counter

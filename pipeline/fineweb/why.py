@@ -1,0 +1,117 @@
+"""What became of one document: its decision, its representative and the rows that hold it.
+
+- Reads the published folder only, and one file of decisions where they are partitioned by id.
+- Files are checked against the lock before they are believed.
+
+Usage: `why(folder, lock, "<urn:uuid:…>")`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow.compute as pc
+
+from tangobench.errors import InputError, UsageError
+from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.side_tables import SideTable
+from tangobench.pipeline.fineweb.decisions import id_parts
+from tangobench.pipeline.reading import open_dataset
+from tangobench.pipeline.tokenizer.gpt2 import gpt2
+
+_REASONS: Final = {
+    "unique": "no other document has its URL or its text",
+    "earliest": "it is the earliest of its component, which it stands for",
+    "reassigned": "it was moved to the partition of its component's earliest document",
+    "duplicate-url": "its normalised URL is that of the representative",
+    "duplicate-content": "its bytes are those of the representative",
+    "duplicate-url-and-content": "its URL and its bytes are those of the representative",
+    "duplicate-chain": "other documents link it to the representative, step by step",
+    "near-duplicate": "a training document is nearly the same",
+    "dump-ignored": "its dump is neither a training nor a validation dump",
+    "text-null": "it has no text",
+    "text-empty": "its text is empty",
+    "text-not-utf8": "its text is not UTF-8",
+}
+
+
+def record(row: dict[str, Any], config: str, lock: Lock) -> dict[str, Any]:
+    """One row as a plain record: its text and where each part of it comes from."""
+    if config != "default":
+        raise UsageError(f"no config {config!r}", kind="no-such-config", fix="use default")
+    del lock
+    spans = zip(row["doc_index"], row["doc_start"], row["doc_offset"], strict=True)
+    return {
+        "text": gpt2().decode(row["tokens"]),
+        "documents": [
+            {"doc_index": int(d), "start": int(s), "offset": int(o)} for d, s, o in spans
+        ],
+    }
+
+
+def why(folder: Path, lock: Lock, ident: str) -> list[str]:
+    """Lines for a reader; an id that is not in the input is an error."""
+    lines: list[str] = []
+    for entry, first in _files_with(lock, ident):
+        table = SideTable(folder, entry, lock.name).table()
+        hits = np.flatnonzero(pc.equal(table["id"], ident).to_numpy(zero_copy_only=False))
+        for at in hits.tolist():
+            decision = table.slice(at, 1).to_pylist()[0]
+            lines += _describe(decision, first + at)
+            if decision["kept"]:
+                lines += _rows_of(folder, decision["partition"], first + at)
+    if not lines:
+        raise InputError(
+            f"no document {ident!r} in the input of this dataset",
+            kind="not-found",
+            fix="ids look like <urn:uuid:…>; quote them for the shell",
+        )
+    return lines
+
+
+def _files_with(lock: Lock, ident: str) -> list[tuple[dict[str, Any], int]]:
+    """The files that may speak of a document, each with the index of its first row."""
+    entries = [entry for entry in lock.data["side_files"] if entry["kind"] == "decisions"]
+    starts = itertools.accumulate((entry["rows"] for entry in entries), initial=0)
+    found = list(zip(entries, starts, strict=False))
+    if not any(entry["path"].startswith("decisions/hash-") for entry in entries):
+        return found
+    return [found[int(id_parts([ident], len(entries))[0])]]
+
+
+def _describe(decision: dict[str, Any], index: int) -> list[str]:
+    state = "kept" if decision["kept"] else "dropped"
+    lines = [
+        f"document {decision['id']} of {decision['dump']} (doc_index {index})",
+        f"  partition: {decision['partition']}; {state} at dedup",
+        f"  reason: {decision['reason']}: {_REASONS.get(decision['reason'], '')}",
+        f"  component: {decision['component']}",
+    ]
+    if decision["representative"] != decision["id"]:
+        lines.append(f"  representative: {decision['representative']}")
+    return lines
+
+
+def _rows_of(folder: Path, split: str, index: int) -> list[str]:
+    """Rows that hold a part of a kept document."""
+    dataset = open_dataset(folder)
+    rows = dataset.rows("default", split)
+    found: list[int] = []
+    first = 0
+    for number, entry in enumerate(dataset.lock.shards_of("default", split)):
+        for batch in range(len(entry["batch_offsets"])):
+            spans = rows.shard(number).batch(batch).column("doc_index")
+            hits = np.flatnonzero(spans.flatten().to_numpy() == index)
+            ends = np.cumsum(pc.list_value_length(spans).to_numpy())
+            held = np.unique(np.searchsorted(ends, hits, side="right"))
+            found += (first + held).tolist()
+            first += len(spans)
+    if found:
+        return [f"  in {split} row {row}" for row in found]
+    width = dataset.lock.data["configs"]["default"]["context"]
+    if split == "validation":
+        return [f"  in no row: shorter than {width} tokens, or beyond the rows asked for"]
+    return ["  in no row: in the stream's ragged tail, or beyond the rows asked for"]

@@ -1,0 +1,1 @@
+"""Lean source files and proofs of one commit, split by file."""

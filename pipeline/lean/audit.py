@@ -1,0 +1,144 @@
+"""What validation shares with training: proofs, statements and nearly equal files.
+
+- A proof or statement is repeated if its text, without the white space around it, occurs in
+  training. Most repeated proofs are short (`rfl`), so the counts are given by length too.
+- A validation file nearly equals a training file if at least `near` of its sampled 16-token
+  shingles occur in that one file.
+- The audit only reads hashes; what is dropped is decided by the spec.
+
+Usage: `audit(train_arrays, validation_arrays, near=0.8, proof_tokens=511)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from tangobench.pipeline.core.arrays import unpack_texts
+from tangobench.pipeline.lean.encode import SAMPLED_BITS
+from tangobench.pipeline.lean.rows import proof_lengths
+
+NDArray = np.ndarray[Any, Any]
+Arrays = dict[str, NDArray]
+
+LONG: Final = 30  # tokens; shorter proofs recur by nature
+_PREFIX_BITS: Final = 20
+_PREFIX_SHIFT: Final = np.uint64(SAMPLED_BITS - _PREFIX_BITS)
+_FEWEST: Final = 8  # sampled shingles below which a share says nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """Per validation batch and declaration: what is repeated in training."""
+
+    proofs: list[NDArray]
+    statements: list[NDArray]
+    near_files: list[tuple[str, str, float]]
+    """Validation path, training path, share of the validation file found in it."""
+    near: list[NDArray]
+    """Per validation batch: which of its files are nearly equal to a training file."""
+
+
+def audit(train: Sequence[Arrays], validation: Sequence[Arrays], near: float) -> Audit:
+    """Compare the two splits."""
+    pairs, flags = _near_files(train, validation, near)
+    return Audit(
+        proofs=_repeated(train, validation, "proof_hash"),
+        statements=_repeated(train, validation, "statement_hash"),
+        near_files=pairs,
+        near=flags,
+    )
+
+
+def summary(found: Audit, validation: Sequence[Arrays], proof_tokens: int) -> dict[str, Any]:
+    """Counts over the validation proofs that are short enough to be rows."""
+    lengths = np.concatenate([proof_lengths(a) for a in validation] or [np.zeros(0, np.int64)])
+    proofs = np.concatenate([*found.proofs, np.zeros(0, np.bool_)])
+    statements = np.concatenate([*found.statements, np.zeros(0, np.bool_)])
+    fits = lengths <= proof_tokens
+    long = fits & (lengths > LONG)
+    return {
+        "validation_proofs": int(fits.sum()),
+        "proofs_also_in_training": int((fits & proofs).sum()),
+        f"validation_proofs_over_{LONG}_tokens": int(long.sum()),
+        f"proofs_over_{LONG}_tokens_also_in_training": int((long & proofs).sum()),
+        "statements_also_in_training": int((fits & statements).sum()),
+        "near_files": [[a, b, round(share, 3)] for a, b, share in found.near_files],
+    }
+
+
+def dropped(found: Audit, validation: Sequence[Arrays], drop: Sequence[str]) -> list[NDArray]:
+    """Per validation batch: which declarations the spec wants left out."""
+    masks = []
+    for i, arrays in enumerate(validation):
+        mask = np.zeros(len(arrays["file"]), np.bool_)
+        if "proofs" in drop:
+            mask |= found.proofs[i]
+        if "statements" in drop:
+            mask |= found.statements[i]
+        if "files" in drop:
+            mask |= found.near[i][arrays["file"]]
+        masks.append(mask)
+    return masks
+
+
+def _repeated(train: Sequence[Arrays], validation: Sequence[Arrays], key: str) -> list[NDArray]:
+    known = np.sort(np.concatenate([*(a[key] for a in train), np.zeros(0, np.uint64)]))
+    return [_occurs(arrays[key], known) for arrays in validation]
+
+
+def _occurs(values: NDArray, known: NDArray) -> NDArray:
+    """Which values are among the sorted ones; five times faster than `np.isin` on hashes."""
+    at = np.searchsorted(known, values)
+    found = np.zeros(len(values), np.bool_)
+    inside = at < len(known)
+    found[inside] = known[at[inside]] == values[inside]
+    return found
+
+
+def _near_files(
+    train: Sequence[Arrays], validation: Sequence[Arrays], near: float
+) -> tuple[list[tuple[str, str, float]], list[NDArray]]:
+    paths = [path for arrays in validation for path in unpack_texts(arrays, "path")]
+    sizes = np.concatenate(
+        [*(np.diff(a["shingle_offsets"]) for a in validation), np.zeros(0, np.int64)]
+    )
+    hashes = np.concatenate([*(a["shingle"] for a in validation), np.zeros(0, np.uint64)])
+    order = np.argsort(hashes, kind="stable")
+    hashes, owners = hashes[order], np.repeat(np.arange(len(sizes)), sizes)[order]
+    best: dict[int, tuple[float, str]] = {}
+    for arrays in train:
+        names = unpack_texts(arrays, "path")
+        others, files, shared = _shared(arrays, hashes, owners)
+        shares = shared / sizes[files]
+        nearly = np.flatnonzero((sizes[files] >= _FEWEST) & (shares >= near))
+        for other, file, share in zip(
+            others[nearly].tolist(), files[nearly].tolist(), shares[nearly].tolist(), strict=True
+        ):
+            if share > best.get(file, (0.0, ""))[0]:
+                best[file] = (share, names[other])
+    pairs = [(paths[i], name, share) for i, (share, name) in sorted(best.items())]
+    flags, position = [], 0
+    for arrays in validation:
+        count = len(arrays["shingle_offsets"]) - 1
+        flags.append(np.array([position + i in best for i in range(count)], np.bool_))
+        position += count
+    return pairs, flags
+
+
+def _shared(arrays: Arrays, hashes: NDArray, owners: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Training file, validation file and number of shingles in both, where there is any."""
+    sizes = np.diff(arrays["shingle_offsets"])
+    possible = np.zeros(1 << _PREFIX_BITS, np.bool_)  # most shingles are in no validation file
+    possible[hashes >> _PREFIX_SHIFT] = True
+    mine = np.flatnonzero(possible[arrays["shingle"] >> _PREFIX_SHIFT])
+    low = np.searchsorted(hashes, arrays["shingle"][mine], "left")
+    counts = np.searchsorted(hashes, arrays["shingle"][mine], "right") - low
+    files = np.repeat(np.repeat(np.arange(len(sizes)), sizes)[mine], counts)
+    at = np.repeat(low - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    width = max(1, len(owners))
+    pairs, shared = np.unique(files * width + owners[at], return_counts=True)
+    return pairs // width, pairs % width, shared

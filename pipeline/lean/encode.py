@@ -1,0 +1,225 @@
+"""Stage 1: a batch of files becomes tokens, proofs, and what the leakage audit compares.
+
+- A file is encoded once. The prompt of a proof is the encoding of everything before the proof, and
+  it is put together without encoding any prefix again: GPT-2's pre-tokenizer always has a boundary
+  at some places (`_SEAM`), so the file's tokens up to the last one before the proof, plus the
+  few characters after it, are the encoding of the whole prefix.
+- Prompt and proof are encoded apart: a model can be prompted with exactly the prompt's tokens.
+- Every build encodes a sample again with tiktoken.
+
+Usage: `records = job.run(TOKENS, units)`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import xxhash
+
+from tangobench.pipeline.core.arrays import offsets_of, pack, pack_texts
+from tangobench.pipeline.core.build import Output, Stage, UnitResult
+from tangobench.pipeline.core.store import Store
+from tangobench.pipeline.lean.git import File, read_files
+from tangobench.pipeline.lean.lexer import Unterminated
+from tangobench.pipeline.lean.proofs import Declaration, extract
+from tangobench.pipeline.lean.spec import KINDS
+from tangobench.pipeline.tokenizer.gpt2 import Gpt2, gpt2
+
+NDArray = np.ndarray[Any, Any]
+Cut = tuple[str, bytes, str, list[Declaration]]  # path, bytes, text, proofs
+
+STYLES: Final = ("by", "term", "|", "where")
+SHINGLE: Final = 16  # tokens; about a line
+SAMPLED_BITS: Final = 59  # of 64: one shingle in 32 is compared, 100 lines still have dozens
+# Boundaries of GPT-2's pre-tokenizer whatever stands around them: white space after a printable
+# character, a letter after punctuation (but for the prime, as in `'s`).
+_SEAM: Final = re.compile(rb".*(?:[!-~](?=\s)|[)\]};:=](?=[A-Za-z]))", re.DOTALL)
+_LONGEST_PIECE: Final = 1 << 16
+_SAMPLED: Final = np.uint64(1 << SAMPLED_BITS)
+_BLOCK: Final = 1 << 14
+_MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Unbroken(ValueError):
+    """A file has no place to start encoding at for too long."""
+
+
+def prompt_seam(data: bytes, declaration: Declaration) -> int:
+    """The last byte offset before the proof from which encoding can start afresh."""
+    start = max(0, declaration.proof_start - _LONGEST_PIECE)
+    match = _SEAM.match(data, start, declaration.proof_start)
+    if match is not None:
+        return match.end()
+    if start:  # 64 kB without a space: every proof after it would encode them again
+        raise Unbroken
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokensArgs:
+    """Files by (path, blob) in a git directory, and the kinds of declarations to cut."""
+
+    git_dir: Path
+    files: tuple[tuple[str, str], ...]
+    kinds: tuple[str, ...]
+
+    def key(self) -> Any:
+        """The git directory is a place: its objects are named by content."""
+        return {"files": self.files, "kinds": sorted(self.kinds), "tokenizer": Gpt2.identity}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokensResult(UnitResult):
+    """Counts of a batch, and [path, reason] of the files that cannot be used."""
+
+    files: int
+    bytes: int
+    tokens: int
+    declarations: int
+    rejected: list[list[str]]
+
+
+def encode_files(args: TokensArgs, store: Store) -> Output:
+    """Read, cut and encode a batch of files."""
+    kept, seams, rejected = _cut(args)
+    vocabulary = gpt2()
+    texts = [text for _, _, text, _ in kept]
+    tokens, offsets = vocabulary.encode_batch(texts)
+    vocabulary.check_sample(texts, tokens, offsets, names=[path for path, _, _, _ in kept])
+    found = [(i, data, d) for i, (_, data, _, ds) in enumerate(kept) for d in ds]
+    arrays: dict[str, NDArray] = {
+        "tokens": tokens,
+        "tokens_offsets": offsets,
+        **pack_texts("path", [path for path, _, _, _ in kept]),
+        **_declarations(found),
+        **_seams([i for i, _, _ in found], seams, tokens, offsets),
+        **_encoded(
+            "piece", [x[a : d.proof_start] for a, (_, x, d) in zip(seams, found, strict=True)]
+        ),
+        **_encoded("proof", [data[d.proof_start : d.proof_end] for _, data, d in found]),
+        **_shingles(tokens, offsets),
+    }
+    result = TokensResult(
+        files=len(kept),
+        bytes=sum(len(data) for _, data, _, _ in kept),
+        tokens=len(tokens),
+        declarations=len(found),
+        rejected=rejected,
+    )
+    return Output(pack(arrays), result.plain())
+
+
+TOKENS: Final = Stage("lean-tokens", 2, encode_files)  # 2: another extractor
+
+
+def _cut(args: TokensArgs) -> tuple[list[Cut], list[int], list[list[str]]]:
+    """The files with their proofs, the seam of each proof, and the files that cannot be used."""
+    named = [File(path, blob, 0) for path, blob in args.files]
+    kept: list[Cut] = []
+    seams: list[int] = []
+    rejected = []
+    for file, data in zip(named, read_files(args.git_dir, named), strict=True):
+        try:
+            text, proofs = data.decode(), _proofs(data, args.kinds)
+            seams += [prompt_seam(data, proof) for proof in proofs]
+            kept.append((file.path, data, text, proofs))
+        except UnicodeDecodeError:
+            rejected.append([file.path, "not-utf8"])
+        except Unterminated as error:
+            rejected.append([file.path, f"unterminated-{error.what.replace(' ', '-')}"])
+        except Unbroken:
+            rejected.append([file.path, "no-token-boundary"])
+    return kept, seams, rejected
+
+
+def _proofs(data: bytes, kinds: Sequence[str]) -> list[Declaration]:
+    """Theorems and lemmas with any proof; instances and examples only with a tactic proof."""
+    return [d for d in extract(data, kinds) if d.kind in KINDS[:2] or d.style == "by"]
+
+
+def _declarations(found: list[tuple[int, bytes, Declaration]]) -> dict[str, NDArray]:
+    declared = [d for _, _, d in found]
+    return {
+        "file": np.array([i for i, _, _ in found], np.int32),
+        "line": np.array([d.line for d in declared], np.int32),
+        "kw_start": np.array([d.kw_start for d in declared], np.int64),
+        "proof_start": np.array([d.proof_start for d in declared], np.int64),
+        "proof_end": np.array([d.proof_end for d in declared], np.int64),
+        "kind": np.array([KINDS.index(d.kind) for d in declared], np.uint8),
+        "style": np.array([STYLES.index(d.style) for d in declared], np.uint8),
+        **pack_texts("name", [d.name for d in declared]),
+        "proof_hash": _hashes([data[d.proof_start : d.proof_end].strip() for _, data, d in found]),
+        "statement_hash": _hashes([_statement(data, d) for _, data, d in found]),
+    }
+
+
+def _statement(data: bytes, declaration: Declaration) -> bytes:
+    """What is stated, without the name and without `:=`."""
+    text = data[declaration.kw_start : declaration.proof_start]
+    name = declaration.name.encode()
+    return text[text.find(name) + len(name) :].removesuffix(b":=").strip()
+
+
+def _hashes(texts: Sequence[bytes]) -> NDArray:
+    return np.array([xxhash.xxh3_64_intdigest(text) for text in texts], np.uint64)
+
+
+def _seams(
+    owners: Sequence[int], seams: Sequence[int], tokens: NDArray, offsets: NDArray
+) -> dict[str, NDArray]:
+    """How many of its file's tokens come before each declaration's seam."""
+    ends = offsets_of(gpt2().token_bytes.take(tokens))  # byte positions over the whole batch
+    files = np.array(owners, np.int64)
+    wanted = ends[offsets[files]] + np.array(seams, np.int64)
+    index = np.searchsorted(ends, wanted)
+    if not np.array_equal(ends[index], wanted):
+        raise AssertionError("a seam is not between two tokens")
+    return {"seam": (index - offsets[files]).astype(np.int64)}
+
+
+def _encoded(name: str, texts: Sequence[bytes]) -> dict[str, NDArray]:
+    """Tokens of each text; equal texts (`rfl` alone 11,580 times) are encoded once."""
+    numbers: dict[bytes, int] = {}
+    which = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
+    distinct = [text.decode() for text in numbers]
+    vocabulary = gpt2()
+    values, offsets = vocabulary.encode_batch(distinct)
+    vocabulary.check_sample(distinct, values, offsets)
+    return {name: values, f"{name}_offsets": offsets, f"{name}_index": which}
+
+
+def _shingles(tokens: NDArray, offsets: NDArray) -> dict[str, NDArray]:
+    """Sampled hashes of every SHINGLE tokens in a row, per file, sorted and distinct."""
+    parts = [_sampled(tokens, start) for start in range(0, len(tokens), _BLOCK)]
+    at = np.concatenate([*(part[0] for part in parts), np.zeros(0, np.int64)])
+    hashes = np.concatenate([*(part[1] for part in parts), np.zeros(0, np.uint64)])
+    files = np.searchsorted(offsets, at, "right") - 1
+    inside = at + SHINGLE <= offsets[files + 1]
+    files, hashes = files[inside], hashes[inside]
+    order = np.lexsort((hashes, files))
+    files, hashes = files[order], hashes[order]
+    first = np.ones(len(files), np.bool_)
+    first[1:] = (files[1:] != files[:-1]) | (hashes[1:] != hashes[:-1])
+    counts = np.bincount(files[first], minlength=len(offsets) - 1)
+    return {"shingle": hashes[first], "shingle_offsets": offsets_of(counts)}
+
+
+def _sampled(tokens: NDArray, start: int) -> tuple[NDArray, NDArray]:
+    """Places and hashes of the sampled shingles that begin in a block, small enough for a cache."""
+    state = tokens[start : start + _BLOCK + SHINGLE - 1].astype(np.uint64)
+    state = (state + np.uint64(1)) * _MULTIPLIER
+    width = 1
+    while width < SHINGLE:  # a window's hash from those of its halves
+        left, right = state[:-width], state[width:]
+        state = left >> np.uint64(29)
+        state ^= left
+        state *= _MULTIPLIER
+        state += right
+        width *= 2
+    picked = np.flatnonzero(state < _SAMPLED)
+    return picked + start, state[picked]

@@ -1,0 +1,67 @@
+"""One Lean row as text, and the outcome of one declaration.
+
+Usage: `why(folder, lock, "Mathlib/Order/Basic.lean:le_refl")`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tangobench.errors import InputError
+from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.shard_reader import broken
+from tangobench.pipeline.core.side_tables import SideTable
+from tangobench.pipeline.lean.declarations import TABLE_FILE
+from tangobench.pipeline.tokenizer.gpt2 import gpt2
+
+NDArray = np.ndarray[Any, Any]
+
+
+def record(row: dict[str, Any], config: str, lock: Lock) -> dict[str, Any]:
+    """A row as text; bytes of a character that a piece cuts in two are shown as \\xNN."""
+    tokens = np.asarray(row["tokens"])
+    rest = {key: value for key, value in row.items() if key not in ("tokens", "target_start")}
+    if config == "source":
+        return {**rest, "text": _text(tokens)}
+    start = int(row["target_start"])
+    return {**rest, "prompt": _text(tokens[:start]), "proof": _text(tokens[start:-1])}
+
+
+def _text(tokens: NDArray) -> str:
+    return gpt2().decode_bytes(tokens).decode("utf-8", "backslashreplace")
+
+
+def why(folder: Path, lock: Lock, ident: str) -> list[str]:
+    """What became of a declaration (`NAME` or `PATH:NAME`) or of all those in a file."""
+    import pyarrow.compute as pc
+
+    tables = [e for e in lock.data["side_files"] if e["path"] == TABLE_FILE]
+    if not tables:
+        raise broken(folder / TABLE_FILE, "missing", "the lock does not know it", "declarations")
+    table = SideTable(folder, tables[0], lock.name).table()
+    path, _, name = ident.rpartition(":")
+    chosen = pc.equal(table["declaration"], name)
+    if path:
+        chosen = pc.and_(chosen, pc.equal(table["path"], path))
+    rows = table.filter(pc.or_(chosen, pc.equal(table["path"], ident))).to_pylist()
+    if not rows:
+        rejected = dict(lock.notes["rejected_files"]).get(ident)
+        if rejected:
+            return [f"{ident}: the file was rejected ({rejected})"]
+        raise InputError(
+            f"no declaration {ident!r} in {folder}",
+            kind="not-found",
+            fix="give a name as it is written in the source, PATH:NAME or PATH",
+        )
+    return [
+        f"{row['path']}:{row['line']}: {row['kind']} {row['declaration']} is in {row['split']}, "
+        f"{row['outcome']}"
+        + (f", row {row['row']} of proof" if row["row"] >= 0 else "")
+        + f"; {row['style']} proof of {row['proof_tokens']} tokens"
+        + ("; the same proof is in training" if row["proof_in_training"] else "")
+        + ("; the same statement is in training" if row["statement_in_training"] else "")
+        for row in rows
+    ]

@@ -1,0 +1,1 @@
+"""Text to token ids: the GPT-2 encoder and its vocabulary."""

@@ -1,0 +1,1 @@
+"""Scores of trained runs and benchmark figures that come with the project; data only."""

@@ -1,0 +1,173 @@
+"""The datasets: one frozen table, and nobody else lists them by hand.
+
+- Loads nothing: a package is named, not imported.
+- A metric belongs to one dataset; the first one of a dataset decides comparisons.
+
+Usage: `CATALOGUE["lean"].context`, `title_of("lean")`, `METRICS["lean_joint"]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Dataset:
+    """One dataset of the paper."""
+
+    name: str
+    title: str
+    label: str
+    """A short title, for navigation and table cells."""
+    about: str
+    """What it holds, in a sentence or two."""
+    sample: str
+    """How the sample differs from the real dataset."""
+    configs: tuple[str, ...] = ("default",)
+    metrics: Mapping[str, str]
+    """Title of every validation metric; the first one decides comparisons."""
+    context: int
+    """Tokens per row in the paper."""
+    vocabulary: int
+    columns: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Column to type by config, in order; `rows` are tokens of equal length, `list` of any."""
+    tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Column to type by kind of side table."""
+    package: str
+    preload: tuple[str, ...]
+    """Modules that the fork server imports once, so that its workers inherit them."""
+
+    @property
+    def metric(self) -> str:
+        """The metric that decides comparisons."""
+        return next(iter(self.metrics))
+
+
+_PIPELINE: Final = "tangobench.pipeline"
+_GPT2: Final = f"{_PIPELINE}.tokenizer.preload"
+_DECISIONS: Final = {
+    **dict.fromkeys(("id", "dump", "component", "partition"), "string"),
+    **{"kept": "bool", "reason": "string", "representative": "string"},
+}
+_NEAR_DUPLICATES: Final = {
+    **{"validation_id": "string", "training_id": "string"},
+    **{"bands": "uint8", "similarity": "double"},
+}
+_DECLARATIONS: Final = {
+    **dict.fromkeys(("path", "declaration", "kind", "style"), "string"),
+    **{"line": "int32", "proof_start": "int64", "proof_end": "int64", "proof_tokens": "int64"},
+    **{"split": "string", "outcome": "string", "row": "int64"},
+    **{"proof_in_training": "bool", "statement_in_training": "bool"},
+}
+
+CATALOGUE: Final[dict[str, Dataset]] = {
+    dataset.name: dataset
+    for dataset in (
+        Dataset(
+            name="fineweb",
+            title="FineWeb-Edu",
+            label="FineWeb-Edu",
+            about="Educational web text, split by the date of the crawl and not by chance: later "
+            "documents are validation, and none of them was seen in training under any address.",
+            sample="This sample is made of invented texts that come with tangobench.",
+            metrics={"fineweb": "FineWeb-Edu"},
+            context=8192,
+            vocabulary=50_257,
+            columns={
+                "default": {
+                    "tokens": "rows",
+                    "doc_index": "list<uint32>",
+                    "doc_start": "list<uint16>",
+                    "doc_offset": "list<uint32>",
+                }
+            },
+            tables={"decisions": _DECISIONS, "near_duplicates": _NEAR_DUPLICATES},
+            package=f"{_PIPELINE}.fineweb",
+            preload=(f"{_PIPELINE}.fineweb.build", _GPT2),
+        ),
+        Dataset(
+            name="lean",
+            title="Lean Mathlib",
+            label="Lean",
+            about="Every source file of Mathlib at one commit, and every proof in it as a prompt "
+            "with a completion.",
+            sample="This sample is a small Lean library that comes with tangobench, not Mathlib.",
+            configs=("source", "proof"),
+            metrics={
+                "lean_joint": "Lean joint",
+                "lean_source": "Lean source",
+                "lean_proof": "Lean proof",
+            },
+            context=2048,
+            vocabulary=50_257,
+            columns={
+                "source": {
+                    "tokens": "list",
+                    "path": "string",
+                    "start": "uint32",
+                    "length": "uint32",
+                },
+                "proof": {
+                    "tokens": "list",
+                    "target_start": "uint16",
+                    "path": "string",
+                    "declaration": "string",
+                    "kind": "string",
+                },
+            },
+            tables={"declarations": _DECLARATIONS},
+            package=f"{_PIPELINE}.lean",
+            preload=(f"{_PIPELINE}.lean.build", _GPT2),
+        ),
+        Dataset(
+            name="dm_math",
+            title="DeepMind Mathematics",
+            label="DM Math",
+            about="Generated school mathematics in 56 modules at three levels. The question's own "
+            "hash decides its split, so no validation question can occur in training.",
+            sample="This sample has few examples of each combination; the generator is the real "
+            "one.",
+            metrics={"dm_math": "DeepMind Mathematics"},
+            context=256,
+            vocabulary=73,
+            columns={
+                "default": {"tokens": "list", "target_start": "uint16", "combination": "uint8"}
+            },
+            package=f"{_PIPELINE}.dm_math",
+            preload=(f"{_PIPELINE}.dm_math.build",),
+        ),
+    )
+}
+TEST_SETS: Final[dict[str, Dataset]] = {
+    "dm_math_tests": Dataset(
+        name="dm_math_tests",
+        title="DeepMind Mathematics, tests",
+        label="DM Math tests",
+        about="The official suite's interpolation (56 modules) and extrapolation (15 modules). No "
+        "question of it can be in a training set of DeepMind Mathematics, by the question's hash.",
+        sample="This sample has two examples of each module; the generator is the real one.",
+        configs=("interpolate", "extrapolate"),
+        metrics={"interpolate": "Interpolation", "extrapolate": "Extrapolation"},
+        context=256,
+        vocabulary=73,
+        package=f"{_PIPELINE}.dm_math.suite",
+        preload=(f"{_PIPELINE}.dm_math.suite.build",),
+    )
+}
+"""Datasets to score on and never to train on; nothing loops over them with the others."""
+METRICS: Final[dict[str, str]] = {
+    metric: title for dataset in CATALOGUE.values() for metric, title in dataset.metrics.items()
+}
+
+
+def title_of(name: str) -> str:
+    """A dataset's name for people; a dataset of your own is called what you called it."""
+    known = CATALOGUE | TEST_SETS
+    return known[name].title if name in known else name
+
+
+def metrics_of(name: str) -> list[str]:
+    """The metrics of a dataset, the deciding one first."""
+    return list(CATALOGUE[name].metrics) if name in CATALOGUE else [name]

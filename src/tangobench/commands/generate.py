@@ -1,0 +1,50 @@
+"""`generate`: what a trained model writes after a prompt."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tangobench.commands._common import add_output_options, count, emit_json
+from tangobench.commands.train import add_compute_options, compute_device
+from tangobench.errors import UsageError
+
+
+def add(commands: Any) -> None:
+    """Add the command to the program."""
+    parser = commands.add_parser(
+        "generate",
+        help="what a trained model writes after a prompt",
+        description="A model of DeepMind Mathematics gets the prompt as a question and answers it; "
+        "any other continues the text. Greedy unless --temperature is given.",
+    )
+    parser.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
+    parser.add_argument("prompt", help='for example "What is 12 + 30?"')
+    parser.add_argument("--out", default="out", metavar="DIR", help="where a name is looked up")
+    parser.add_argument("--tokens", type=count, default=128, metavar="N", help="at most (128)")
+    parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="default: 0")
+    parser.add_argument("--seed", type=int, default=0, help="of sampling (default: 0)")
+    add_compute_options(parser)
+    add_output_options(parser)
+    parser.set_defaults(run=_generate)
+
+
+def _generate(args: argparse.Namespace) -> int:
+    from tangobench.eval.scoring.results import load_model
+    from tangobench.eval.scoring.samples import answer
+    from tangobench.model.training.runs import find_run_folder
+
+    if not 0 <= args.temperature <= 100 or not 0 <= args.seed < 1 << 63:
+        raise UsageError(
+            "--temperature or --seed is out of range",
+            kind="usage",
+            fix="use a temperature from 0 to 100 and a seed of at least 0",
+        )
+    model = load_model(find_run_folder(args.run_folder, args.out), compute_device(args))
+    sampling = {"longest": args.tokens, "temperature": args.temperature, "seed": args.seed}
+    found = answer(model, args.prompt, **sampling)
+    if args.json:
+        emit_json({"prompt": args.prompt, "answer": found, **sampling})
+    else:
+        print(found)
+    return 0

@@ -1,0 +1,223 @@
+"""Studies: stated before the runs, judged by both intervals, trained where nothing is shipped."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tangobench.cli import main
+from tangobench.eval.comparison import replicate as replication
+from tangobench.eval.comparison import studies
+from tangobench.eval.comparison.findings import findings
+from tangobench.eval.comparison.replicate import run_study
+from tangobench.eval.comparison.studies import (
+    STUDIES,
+    TUNING_PAIR,
+    Arm,
+    Contrast,
+    Study,
+    analyse,
+    plan,
+    prior_residual,
+    verdict,
+)
+from tangobench.eval.comparison.study_tables import multipliers, plan_table, study_tables
+from tangobench.eval.scoring.results import read_results, shipped_results
+from tangobench.model.training.recipes import RECIPES, SEED_PAIRS, runs
+from tangobench.pipeline.core.lock import committed_lock
+from tangobench.pipeline.dm_math.combinations import NAMES
+
+
+def result(run, nll, root="a" * 64):
+    return {
+        "run": run.name,
+        "run_sha256": run.sha256,
+        "arch": run.recipe.arch,
+        "seeds": {"initialisation": run.init_seed, "data_order": run.order_seed},
+        "data": {"name": run.recipe.dataset, "root": root},
+        "scores": {"dm_math": {"nll": nll}},
+        "training": {"seconds": 10.0},
+        "trained_with": {"code_sha256": "d" * 64},
+    }
+
+
+@pytest.mark.parametrize("profile", ["mini", "sample"])
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_compares_arms_that_it_has(name, profile):
+    study = STUDIES[name](profile)
+    arms = {arm.name for arm in study.arms}
+    assert len(arms) == len(study.arms)
+    assert len({run.sha256 for run in study.runs}) == len(study.runs)
+    for contrast in study.contrasts:
+        assert set(contrast.weights) <= arms
+        assert sum(contrast.weights.values()) == 0
+
+
+def test_the_compute_study_spends_equal_operations_and_repeats_no_row():
+    study = STUDIES["compute"]("mini")
+    tango = RECIPES["mini-dm_math-tango"]
+    for arm in study.arms:
+        spent = arm.recipe.steps * arm.recipe.step_macs
+        assert spent == pytest.approx(arm.budget * tango.steps * tango.step_macs, rel=0.005)
+        assert arm.recipe.steps * arm.recipe.batch <= 1200 * len(NAMES)
+        assert arm.recipe.warmup / arm.recipe.steps == pytest.approx(30 / 600, rel=0.1)
+
+
+def test_the_study_profile_has_the_validation_rows_of_mini():
+    mini, study = (committed_lock("dm_math", profile) for profile in ("mini", "study"))
+    hashes = [
+        [shard["rows_sha256"] for shard in lock.shards_of("default", "validation")]
+        for lock in (mini, study)
+    ]
+    assert hashes[0] == hashes[1]
+    assert study.rows("default", "train") == 1200 * len(NAMES)
+
+
+def test_learning_rates_are_tuned_on_seeds_that_no_result_uses():
+    used = {(run.init_seed, run.order_seed) for run in STUDIES["compute"]("mini").runs}
+    used |= {(run.init_seed, run.order_seed) for run in STUDIES["sharing"]("mini").runs}
+    assert TUNING_PAIR not in used
+    assert {arm.pairs for arm in STUDIES["rates"]("mini").arms} == {(TUNING_PAIR,)}
+
+
+def test_effects_are_found_where_they_were_put():
+    study = STUDIES["sharing"]("mini")
+    effect = {arm.name: 1.5 + 0.05 * i for i, arm in enumerate(study.arms)}
+    noise = {run.sha256: 0.001 * (i % 3 - 1) for i, run in enumerate(study.runs)}
+    made = [
+        result(run, effect[arm.name] + run.init_seed / 1000 + noise[run.sha256])
+        for arm in study.arms
+        for run in arm.runs
+    ]
+    found = analyse(study, made)
+    assert found["runs"] == found["planned"] == 30
+    assert found["freedom"] == 20
+    by_name = {c["contrast"].split(" (")[0]: c for c in found["contrasts"]}
+    assert by_name["Sharing in TANGO"]["two_way"][0] == pytest.approx(-0.05, abs=0.002)
+    assert by_name["Sharing in TANGO"]["verdict"] == "below zero"
+    assert by_name["Sharing, both architectures"]["two_way"][0] == pytest.approx(-0.05, abs=0.002)
+    assert by_name["Interaction"]["verdict"] == "undecided"
+    assert len(found["pairs"]) == 15
+    assert [table.title.split(":")[1] for table in study_tables(study, made)][1:] == [
+        " comparisons stated before the runs",
+        " all pairs",
+    ]
+
+
+def test_runs_on_another_root_are_left_out():
+    study = STUDIES["sharing"]("mini")
+    made = [result(run, 1.5) for run in study.runs[:4]] + [result(study.runs[4], 9.0, "b" * 64)]
+    assert analyse(study, made)["arms"][0]["scores"] == [1.5] * 4
+
+
+@pytest.mark.parametrize(
+    ("pooled", "paired", "expected"),
+    [
+        ((1, 0.5, 1.5), (1, 0.1, 1.9), "above zero"),
+        ((1, 0.5, 1.5), (1, -0.1, 2.1), "undecided"),
+        ((-1, -1.5, 0.5), (-1, -1.2, -0.8), "undecided"),
+        ((-1, -1.5, -0.5), (-1, -1.2, -0.8), "below zero"),
+        (None, (1, 0.5, 1.5), "not enough runs"),
+    ],
+)
+def test_a_verdict_needs_both_intervals(pooled, paired, expected):
+    assert verdict(pooled, paired) == expected
+
+
+def test_multipliers_of_straight_lines():
+    """NLL 2 − 0.2·log2(budget) for the reference; one that is 0.2 lower needs half as much."""
+    study = STUDIES["compute"]("mini")
+    made = [
+        result(run, 2.0 - 0.2 * {0.25: -2, 0.5: -1, 1.0: 0, 2.0: 1}[arm.budget] - lower)
+        for arm in study.arms
+        for lower in [0.2 if arm.model == "FLASH" else 0.0]
+        for run in arm.runs
+    ]
+    found = multipliers(study, made)
+    assert found["TANGO"] == pytest.approx([1.0] * 3)
+    assert found["FLASH"] == pytest.approx([0.5] * 3)
+    table = study_tables(study, made)[2]
+    assert ["FLASH", "0.50", "0.50 … 0.50", "0.50, 0.50, 0.50"] in table.rows
+
+
+def test_the_plan_is_made_of_what_is_left():
+    study = STUDIES["sharing"]("mini")
+    shipped = read_results([shipped_results()])
+    prior = prior_residual(shipped, study)
+    assert prior == pytest.approx(0.0125, abs=0.0001)
+    planned, empty = plan(study, shipped, prior), plan(study, [])
+    assert planned["finished"] >= 9
+    assert planned["core_hours"] < empty["core_hours"]
+    assert all(c["detectable"] > 0 for c in planned["contrasts"])
+    assert all(c["detectable"] is None for c in empty["contrasts"])
+    assert len(plan_table(planned).rows) == len(study.contrasts)
+
+
+def test_the_command_shows_the_plan_and_starts_nothing(tmp_path, capsys):
+    words = f"replicate --study compute --plan --json --out {tmp_path / 'out'}"
+    assert main(words.split()) == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 78
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def small():
+    """Two arms of two seed pairs, eight steps each."""
+    recipes = [
+        replace(RECIPES[f"sample-dm_math-{arch}"], steps=8, warmup=1)
+        for arch in ("untied_transformer", "gau")
+    ]
+    arms = tuple(Arm(name=r.arch, recipe=r, pairs=SEED_PAIRS[:2]) for r in recipes)
+    weights = {"gau": 1.0, "untied_transformer": -1.0}
+    contrasts = (Contrast(name="difference", weights=weights),)
+    return Study(name="small", question="Which?", arms=arms, contrasts=contrasts)
+
+
+def test_a_study_trains_what_is_missing_and_keeps_the_rest(
+    tmp_path, make_toy_math, small, monkeypatch
+):
+    make_toy_math(tmp_path)
+    trained = []
+    real = replication.train
+    monkeypatch.setattr(
+        replication, "train", lambda run, options: trained.append(run.name) or real(run, options)
+    )
+    results = run_study(small, tmp_path, workers=1)
+    assert sorted(trained) == sorted(run.name for run in small.runs)
+    found = analyse(small, results)
+    assert (found["runs"], found["freedom"]) == (4, 1)
+    trained.clear()
+    assert analyse(small, run_study(small, tmp_path, workers=1)) == found
+    assert trained == []
+
+
+def test_shipped_runs_are_not_trained_again(tmp_path, make_toy_math, small, monkeypatch):
+    make_toy_math(tmp_path / "there")
+    run_study(small, tmp_path / "there", workers=1)
+    make_toy_math(tmp_path / "here")
+    monkeypatch.setattr(replication, "shipped_results", lambda: tmp_path / "there" / "results")
+    monkeypatch.setattr(replication, "train", None)
+    assert analyse(small, run_study(small, tmp_path / "here", workers=1))["runs"] == 4
+
+
+def test_the_committed_page_is_that_of_the_results(capsys):
+    assert main(["results", "findings"]) == 0
+    page = Path(__file__).parents[3] / "docs" / "findings.md"
+    assert capsys.readouterr().out == page.read_text(encoding="utf-8")
+
+
+def test_the_page_tells_what_ran_and_what_did_not():
+    study = STUDIES["sharing"]("mini")
+    made = [result(run, 1.5 + i % 7 / 100) for i, run in enumerate(study.runs)]
+    page = findings(made)
+    found = analyse(study, made)["contrasts"][0]["two_way"]
+    assert f"{found[0]:+.3f} ({found[1]:+.3f} … {found[2]:+.3f})" in page
+    assert page.count("Not run yet") == len(STUDIES) - 1
+
+
+def test_studies_among_results_are_those_with_a_run_of_their_own():
+    mini = [result(run, 1.0) for run in runs("mini", "dm_math")]
+    assert not list(studies.studies_in(mini))
+    own = STUDIES["sharing"]("mini").arms[3].runs[0]
+    assert [study.name for study, _ in studies.studies_in([*mini, result(own, 1.0)])] == ["sharing"]

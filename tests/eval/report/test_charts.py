@@ -1,0 +1,178 @@
+"""Charts as drawings: what is drawn, where, and how it can be read without seeing it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tangobench.eval.report.charts import Axis, Series, heat_map, histogram, lines, scatter
+from tangobench.eval.report.charts_draw import WIDE
+from tangobench.eval.report.charts_scale import Scale, coordinate, paper_macs, plain, short
+
+NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
+
+
+def _line_chart(**more):
+    series = [
+        Series(
+            key="tango", label="A & <B>", x=[1, 2, 4], y=[3, 2, 1], low=[2, 1, 0], high=[4, 3, 2]
+        ),
+        Series(key="gau", label="C", x=[1, 2, 4], y=[1, 2, 3]),
+    ]
+    return lines(
+        "A title", series, x=Axis(label="x"), y=Axis(label="y"), description="Two lines.", **more
+    )
+
+
+CHARTS = {
+    "lines": _line_chart,
+    "scatter": lambda: scatter(
+        "S",
+        [Series(key="wango", label="W", x=[10, 1000], y=[1, 2], low=[0.5, 1.5], high=[1.5, 2.5])],
+        x=Axis(label="x", log=True),
+        y=Axis(label="y"),
+        description="Points.",
+    ),
+    "histogram": lambda: histogram(
+        "H", [0, 5, 10], [3, 7], x=Axis(label="x"), y=Axis(label="n", low=0), description="Bars."
+    ),
+    "heat map": lambda: heat_map(
+        "M",
+        ["one", "two"],
+        [("Long", "L"), ("Other", "O")],
+        [[0.1, None], [0.2, 0.3]],
+        text=lambda value: f"{value:.1f}",
+        description="Cells.",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_both_drawings_are_xml_with_title_description_and_unique_ids(name):
+    figure = CHARTS[name]()
+    ids = []
+    for drawing in (figure.wide, figure.narrow):
+        tree = ElementTree.fromstring(drawing)
+        assert tree.get("role") == "img"
+        ids += [element.get("id") for element in tree.iter() if element.get("id")]
+        named = tree.get("aria-labelledby").split()
+        texts = [element.text for element in tree.iter() if element.get("id") in named]
+        assert texts == [figure.title, figure.description]
+    assert len(ids) == len(set(ids)) == 4
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_everything_is_drawn_inside_the_picture(name):
+    figure = CHARTS[name]()
+    for drawing in (figure.wide, figure.narrow):
+        width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', drawing).groups())
+        for points in re.findall(r'points="([^"]+)"', drawing):
+            for pair in points.split():
+                x, y = map(float, pair.split(","))
+                assert 0 <= x <= width
+                assert 0 <= y <= height
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_colours_are_left_to_the_page(name):
+    assert not re.search(r"(fill|stroke)=|#[0-9a-f]{3}|rgb", CHARTS[name]().wide)
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_equal_numbers_give_equal_bytes(name):
+    assert CHARTS[name]() == CHARTS[name]()
+
+
+def test_the_table_has_every_number_of_the_lines():
+    table = _line_chart().table
+    assert table.columns == ("", "x", "y", "low", "high")
+    assert ("A & <B>", "4", "1", "0", "2") in table.rows
+    assert len(table.rows) == 6
+
+
+def test_every_point_has_a_tip_and_the_band_is_drawn():
+    drawing = _line_chart().wide
+    assert drawing.count("data-tip=") == 6
+    assert drawing.count('class="band s-tango"') == 1
+    assert "A &amp; &lt;B&gt;" in drawing
+
+
+def test_end_labels_keep_apart():
+    series = [Series(key="tango", label=f"S{i}", x=[0, 1], y=[0, 1 + i / 1000]) for i in range(6)]
+    figure = lines("T", series, x=Axis(label="x"), y=Axis(label="y"), description="d")
+    places = [
+        float(y) for y in re.findall(r'class="end-label[^"]*" x="\S+" y="([^"]+)"', figure.wide)
+    ]
+    gaps = [b - a for a, b in zip(sorted(places), sorted(places)[1:], strict=False)]
+    assert len(places) == 6
+    assert min(gaps) >= 16
+
+
+def test_a_bar_is_as_high_as_its_count():
+    heights = [
+        float(h) for h in re.findall(r'height="([^"]+)" data-tip', CHARTS["histogram"]().wide)
+    ]
+    assert heights[1] / heights[0] == pytest.approx(7 / 3, rel=0.01)
+
+
+def test_heat_map_levels_follow_values_and_gaps_are_marked():
+    drawing = CHARTS["heat map"]().wide
+    assert re.findall(r'class="cell (\w+)"', drawing) == ["h0", "none", "h4", "h8"]
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=20), st.integers(2, 9), st.booleans())
+def test_a_linear_scale_keeps_order_and_bounds(values, wanted, rounded):
+    scale = Scale(Axis(label="v", rounded=rounded), values, 0, 100, wanted)
+    places = [scale(value) for value in sorted(values)]
+    assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
+    assert all(a <= b + 1e-9 for a, b in itertools.pairwise(places))
+    assert len(scale.ticks) <= wanted + 3
+    assert all(math.isfinite(tick) for tick in scale.ticks)
+
+
+@given(st.lists(st.floats(1e-3, 1e15), min_size=1, max_size=9), st.sampled_from([2, 10]))
+def test_a_log_scale_keeps_order_and_bounds(values, base):
+    scale = Scale(Axis(label="v", log=True, base=base, rounded=True), values, 10, 90)
+    assert all(10 - 1e-6 <= scale(value) <= 90 + 1e-6 for value in values)
+    assert scale.ticks == sorted(scale.ticks)
+
+
+def test_counts_get_whole_ticks_only():
+    scale = Scale(Axis(label="n", low=0, counts=True, rounded=True), [0, 1], 0, 100)
+    assert scale.ticks == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"),
+        (12, "12"),
+        (1234, "1.23k"),
+        (44_270_624, "44.3M"),
+        (9.44e12, "9.44T"),
+        (2e15, "2,000T"),
+    ],
+)
+def test_short_numbers(value, text):
+    assert short(value) == text
+
+
+def test_other_numbers():
+    assert (plain(1234567), plain(0.12345), plain(3.0)) == ("1,234,567", "0.123", "3")
+    assert (paper_macs(848.6e9), paper_macs(9.436e12)) == ("848.60B", "9.44T")
+    assert (coordinate(1.04), coordinate(2.0), coordinate(-0.26)) == ("1", "2", "-0.3")
+    assert WIDE > 700
+
+
+@given(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=5))
+def test_a_rounded_log_axis_ends_on_its_ticks_and_none_is_outside(values):
+    scale = Scale(Axis(label="v", log=True, rounded=True), values, 0, 100)
+    assert all(-0.1 <= scale(tick) <= 100.1 for tick in scale.ticks)
+    assert scale.low <= min(values)
+    assert scale.high >= max(values)

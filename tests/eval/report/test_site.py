@@ -1,0 +1,380 @@
+"""The report site: what is on its pages, that it is the same every time, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from tangobench.errors import CorruptionError
+from tangobench.eval import published
+from tangobench.eval.comparison.studies import STUDIES
+from tangobench.eval.report.contents import audit, document_lengths
+from tangobench.eval.report.gather import Found
+from tangobench.eval.report.measured import measured, speed
+from tangobench.eval.report.provenance import follows_profile
+from tangobench.eval.report.results import results_context
+from tangobench.eval.report.rows import markup, shown_row, spread, texts, visible
+from tangobench.eval.report.site import write_report
+from tangobench.eval.report.speed import bounds, growth_figures, reached, speed_context
+from tangobench.eval.scoring.results import read_results, shipped_results
+from tangobench.pipeline.core.lock import Lock, committed_lock, read_lock
+from tangobench.pipeline.reading import open_dataset
+from tangobench.pipeline.tokenizer.gpt2 import gpt2
+
+PAGES = {
+    "index.html",
+    "fineweb-sample.html",
+    "lean-sample.html",
+    "dm_math-sample.html",
+    "models.html",
+    "results.html",
+    "speed.html",
+    "provenance.html",
+}
+
+
+@pytest.fixture(scope="module")
+def site(toy_out, tmp_path_factory):
+    """The site of the toy folder."""
+    return write_report(toy_out, tmp_path_factory.mktemp("site")).parent
+
+
+class Page(HTMLParser):
+    """Links, ids and text of a page; unbalanced tags are errors."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "hr", "img", "path", "line", "rect"})
+
+    def __init__(self, text):
+        super().__init__()
+        self.links, self.ids, self.words, self._open = [], [], [], []
+        self.feed(text)
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.links += [attrs["href"]] if "href" in attrs else []
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in self.VOID:
+            assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if "script" not in self._open and "style" not in self._open:
+            self.words.append(data)
+
+    @property
+    def text(self):
+        return " ".join(" ".join(self.words).split())
+
+
+def _page(site, name):
+    return Page((site / name).read_text(encoding="utf-8"))
+
+
+def test_all_pages_are_there_balanced_and_without_double_ids(site):
+    assert {path.name for path in site.iterdir()} == PAGES
+    for name in PAGES:
+        page = _page(site, name)
+        assert len(page.ids) == len(set(page.ids)), name
+
+
+def test_every_link_leads_somewhere_on_this_disk(site):
+    ids = {name: set(_page(site, name).ids) for name in PAGES}
+    for name in PAGES:
+        for link in _page(site, name).links:
+            if link.startswith("data:"):
+                continue
+            target, _, place = link.partition("#")
+            assert (target or name) in PAGES, f"{name}: {link}"
+            assert not place or place in ids[target or name], f"{name}: {link}"
+
+
+def test_pages_ask_nothing_of_the_network(site):
+    for name in PAGES:
+        text = (site / name).read_text(encoding="utf-8")
+        for namespace in ("http://www.w3.org/2000/svg", "http%3A//www.w3.org/2000/svg"):
+            text = text.replace(namespace, "")
+        assert not re.search(r"https?:|//[a-z]+\.|@import|url\(", text), name
+
+
+def test_two_machines_write_the_same_bytes(toy_out, site, tmp_path):
+    """Another folder, time zone, locale, hash seed and clock."""
+    copy = tmp_path / "elsewhere" / "other"
+    shutil.copytree(toy_out, copy)
+    for path in copy.rglob("run.json"):
+        path.write_text("{}")
+    env = os.environ | {"TZ": "Asia/Kolkata", "LC_ALL": "C", "PYTHONHASHSEED": "99"}
+    command = [sys.executable, "-m", "tangobench", "report", "--out", str(copy), "--json"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    index = json.loads(done.stdout)["index"]
+    assert index == str(copy / "report" / "index.html")
+    for name in PAGES:
+        assert (copy / "report" / name).read_bytes() == (site / name).read_bytes(), name
+
+
+def test_an_empty_folder_gives_a_site_that_says_what_to_do(tmp_path):
+    index = write_report(tmp_path / "none", tmp_path / "site")
+    text = _page(index.parent, "index.html").text
+    for command in ("tangobench build fineweb", "tangobench build lean", "tangobench replicate"):
+        assert command in text
+    assert "Not built yet" in _page(index.parent, "lean.html").text
+
+
+def test_pages_of_an_earlier_report_go_and_other_files_stay(toy_out, tmp_path):
+    write_report(tmp_path / "none", tmp_path / "site")
+    (tmp_path / "site" / "mine.html").write_text("<p>my own page</p>")
+    write_report(toy_out, tmp_path / "site")
+    names = {path.name for path in (tmp_path / "site").iterdir()}
+    assert names == PAGES | {"mine.html"}
+
+
+def test_damaged_data_make_no_report(toy_out, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(toy_out, out)
+    shard = out / "lean-sample" / "proof" / "train-00000-of-00001.arrow"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorruptionError, match="train-00000-of-00001"):
+        write_report(out, tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
+def test_an_edited_result_makes_no_report(toy_out, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(toy_out, out)
+    path = next((out / "results").glob("sample-dm_math-tango-s*.json"))
+    path.write_text(path.read_text().replace('"family": "sample"', '"family": "mini"'))
+    with pytest.raises(CorruptionError, match="edited"):
+        write_report(out, tmp_path / "site")
+
+
+def test_the_dataset_page_shows_counts_drops_coverage_and_audit(site, toy_out):
+    text = _page(site, "fineweb-sample.html").text
+    assert read_lock(toy_out / "fineweb-sample").root[:16] in text
+    assert "duplicate url 1" in text
+    assert "empty text" not in text
+    assert "CC-MAIN-2023-40 6 5 0 1" in text
+    assert "CC-MAIN-2023-50 3 0 2 1" in text
+    assert "0 of 6 address and content keys of validation" in text
+
+
+def test_directories_and_modules_are_listed(site):
+    assert "Mathlib/Algebra 16 Mathlib/Topology 9" in _page(site, "lean-sample.html").text
+    text = _page(site, "dm_math-sample.html").text
+    assert "arithmetic · add or sub" in text
+    assert "Question What is 1 + 8? Answer 9" in text
+
+
+def test_the_models_page_has_the_papers_counts_and_ours_agree(site):
+    text = _page(site, "models.html").text
+    for printed in published.MACS.values():
+        assert text.count(printed) >= 2, printed
+    for _, count in published.PARAMETERS.values():
+        assert text.count(f"{count:,}") >= 2, count
+
+
+def test_results_stand_beside_the_papers_and_say_whose_they_are(site):
+    text = _page(site, "results.html").text
+    assert "2.027 ± 0.012 0.473 ± 0.008" in text
+    assert "The paper’s figures, 4 block applications" in text
+    assert "there for orientation, not for comparison" in text
+    assert "The paper’s orderings, judged on these runs" in text
+    source = (site / "results.html").read_text()
+    assert source.count('class="band s-tango"') >= 2
+    assert source.count('class="cell h') >= 18
+
+
+def test_provenance_names_root_pins_and_commands(site, toy_out):
+    text = _page(site, "provenance.html").text
+    for name in ("fineweb", "lean", "dm_math"):
+        assert read_lock(toy_out / f"{name}-sample").root in text
+        assert f"tangobench verify out/{name}-sample" in text
+    assert text.count("Own spec") == 3
+
+
+def test_a_committed_lock_follows_its_profile_and_an_altered_one_does_not():
+    lock = committed_lock("dm_math", "sample")
+    assert follows_profile(lock)
+    assert not follows_profile(Lock({**lock.data, "spec_sha256": "0" * 64}))
+
+
+def test_document_lengths_add_up_to_the_rows(toy_out):
+    rows = open_dataset(toy_out / "fineweb-sample").rows("default", "train")
+    lengths = document_lengths(rows, 1)
+    assert lengths.sum() == len(rows) * 64
+    assert lengths[0] == rows[0]["doc_start"][1]
+    assert (lengths > 0).all()
+
+
+def test_measurements_become_ratios_and_growth():
+    cases = [
+        {
+            "what": "block",
+            "arch": arch,
+            "T": length,
+            "total_s": length / 1e3,
+            "peak_mb": length / 10,
+        }
+        for arch in ("tango", "wango")
+        for length in (1024, 4096)
+    ]
+    cases += [
+        {
+            "what": "tango",
+            "how": how,
+            "T": 1024,
+            "F": 512,
+            "H": 4,
+            "total_s": s,
+            "peak_mb": mb,
+            "share": 0.5,
+        }
+        for how, s, mb in (("tiled", 1.0, 100.0), ("chunked", 3.0, 250.0))
+    ]
+    cases += [{"what": "decode", "arch": "wango", "T": t, "total_s": 0.2} for t in (256, 8192)]
+    found = measured({"cases": cases})
+    assert [len(figure.table.rows) for figure in found["figures"]] == [4, 4]
+    assert found["kernels"].rows == [
+        ("T 1,024, F 512, 4 heads, fp32", "3.0×", "2.5×", "–", "–", "50%")
+    ]
+    assert found["decode"].rows == [("WANGO", "256", "8,192", "1.00×")]
+    assert measured({}) is None
+
+
+def test_speeds_stand_beside_their_operation_counts():
+    cases = [
+        {
+            **{"arch": arch, "task": task, "length": length, "size": "mini", "precision": "fp32"},
+            **{"tokens_per_second": 2000.0, "peak_bytes": 3_000_000, "threads": 1},
+            **{"forward_macs_per_token": 4_000_000, "disturbed": False},
+        }
+        for arch in ("wango", "tango")
+        for task in ("train", "decode")
+        for length in (1024, 256)
+    ]
+    found = speed({"machine": {"device": "a CPU", "torch": "2"}, "cases": cases})
+    (_, train), (_, decode) = found["tables"]
+    assert train.rows[0] == ["TANGO", "256", "2,000", "3 MB", "4.00M", "48.0"]
+    assert [tuple(row[:2]) for row in train.rows] == [
+        *(("TANGO", "256"), ("TANGO", "1,024"), ("WANGO", "256"), ("WANGO", "1,024"))
+    ]
+    assert decode.rows[0] == ["TANGO", "256", "2,000", "3 MB", "4.00M"]  # no rate: not its formula
+    assert found["machine"] == "a CPU, 1 thread(s), fp32, PyTorch 2"
+    assert len(found["figures"]) == 2
+    assert speed({}) is None
+
+
+def test_a_row_shows_boundaries_prompt_target_and_masks(toy_out):
+    dataset = open_dataset(toy_out / "fineweb-sample")
+    view = shown_row(dataset.lock, "default", dataset.rows("default", "train")[0])
+    runs = re.findall(r'<span class="(\w)">(.*?)</span>', str(view["markup"]), re.S)
+    assert [kind for kind, _ in runs][:3] == ["p", "t", "m"]
+    assert "&lt;|endoftext|&gt;" in runs[2][1]
+    assert str(view["markup"]).count("<i>") == view["tokens"] == 64
+    assert "⏎\n" in view["markup"]
+    proof = open_dataset(toy_out / "lean-sample")
+    row = proof.rows("proof", "train")[0]
+    shown = shown_row(proof.lock, "proof", row)
+    assert shown["scored"] == len(row["tokens"]) - row["target_start"]
+
+
+def test_markup_escapes_what_a_token_says():
+    assert str(markup(["<b>", "a\nb"], ["p", "t"])) == (
+        '<span class="p"><i>&lt;b&gt;</i></span><span class="t"><i>a⏎\nb</i></span>'
+    )
+    assert visible("\t\r") == "⇥\t␍"
+
+
+def test_characters_of_several_tokens_are_shown_whole(toy_out):
+    lock = read_lock(toy_out / "lean-sample")
+    tokens = gpt2().encode("a +ᵥ b")
+    assert "".join(texts(lock, tokens)).replace("░", "") == "a +ᵥ b"
+    assert texts(lock, tokens).count("░") == 1
+
+
+def test_rows_are_spread_over_a_split():
+    assert spread(100, 4) == [0, 25, 50, 75]
+    assert spread(2, 4) == [0, 1]
+    assert spread(0, 4) == []
+
+
+@pytest.mark.parametrize("shared", [0, 3])
+def test_a_shared_key_is_never_called_clean(shared):
+    notes = {"leakage": {"shared_keys": shared, "validation_keys": 9, "train_keys": 20}}
+    found = audit(Lock({"name": "fineweb", "notes": notes, "counts": {}}))
+    assert found["clean"] is (shared == 0)
+    assert found["text"].startswith(f"{shared} of 9")
+
+
+@pytest.mark.parametrize(
+    ("aim", "ratio", "verdict"),
+    [
+        ("≥ 15", 15.0, True),
+        ("≥ 15", 14.9, False),
+        ("at most 1.2", 1.2, True),
+        ("≤ 1.2×", 1.3, False),
+        ("the fastest exact one", 1.0, None),
+    ],
+)
+def test_an_aim_is_judged_from_its_own_words(aim, ratio, verdict):
+    assert reached({"aim": aim, "ratio": ratio}) is verdict
+
+
+def test_comparisons_are_listed_with_misses_and_versions():
+    def row(job, ratio):
+        return {
+            "job": job, "peer": "other", "ratio": ratio, "aim": "≥ 2", "ours": "1 s",
+            "theirs": "3 s", "command": "make bench", "versions": {"other": "1.0"},
+        }  # fmt: skip
+
+    found = Found([], [], {"a": {"rows": [row("b", 3), row("a", 1)]}, "flow": {"cases": []}})
+    context = speed_context(found)
+    assert [file["name"] for file in context["files"]] == ["a"]
+    assert (context["compared"], context["missed"]) == (2, 1)
+    assert [row[2:5] for row in context["files"][0]["table"].rows] == [
+        ["3", "≥ 2", "reached"],
+        ["1", "≥ 2", "missed"],
+    ]
+    assert context["files"][0]["versions"] == "other 1.0"
+
+
+def test_growth_is_drawn_over_the_smallest_input():
+    points = [[120, 1.5, 90], [12_000, 31.0, 140]]
+    time, memory = growth_figures({"lean": {"unit": "files", "points": points}, "rows": []})
+    assert [row[1:] for row in time.table.rows] == [("1", "1.5"), ("100", "31")]
+    assert [row[1:] for row in memory.table.rows] == [("1", "90"), ("100", "140")]
+    assert "Lean build: 120 files" in time.note
+
+
+def test_results_that_come_with_the_project_are_told_from_those_of_the_folder(toy_out):
+    results = read_results([toy_out / "results"])
+    names = frozenset(result["run"] for result in results)
+    for shipped, expected in ((names, True), (names - {min(names)}, False)):
+        groups = results_context(Found([], results, {}, shipped))["groups"]
+        assert [group["shipped"] for group in groups] == [expected]
+
+
+def test_what_bounds_a_build_is_shown_if_it_was_measured():
+    table = bounds({"sha256_mb_per_second": 1750.7, "command": "python bench/fineweb.py --bounds"})
+    assert table.rows == [["sha256", "1,751"]]
+    assert bounds(None) is None
+
+
+def test_studies_are_shown_once_one_of_their_runs_is_there():
+    shipped = read_results([shipped_results()])
+    run = STUDIES["sharing"]("mini").arms[3].runs[0]
+    own = {**shipped[0], "run": run.name, "run_sha256": run.sha256, "recipe": run.recipe.as_json()}
+    assert "studies" in results_context(Found([], shipped, {}))
+    titles = [t["title"] for t in results_context(Found([], [*shipped, own], {}))["studies"]]
+    assert any(title.startswith("Study sharing") for title in titles)

@@ -1,0 +1,115 @@
+"""All heads in one product: the same function as naive.py, in few launches."""
+
+import collections
+
+import pytest
+import torch
+from awake_models import awake, compare, random_tokens
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tangobench.errors import UsageError
+from tangobench.model import build
+from tangobench.model.config import ARCHS, published
+from tangobench.model.kernels import batched, select
+
+NOT_LAUNCHED = ("empty", "detach", "_unsafe_view", "scalar_tensor")
+
+
+@pytest.fixture(autouse=True)
+def kernel(monkeypatch):
+    monkeypatch.setenv(select.VARIABLE, "batched")
+
+
+@pytest.mark.parametrize("length", (1, 63, 64, 65, 257, 1000))
+@pytest.mark.parametrize("arch", ARCHS)
+def test_odd_lengths(arch, length):
+    compare(awake(arch), random_tokens(3 if length < 300 else 1, length))
+
+
+@pytest.mark.parametrize(
+    ("arch", "columns", "length"),
+    [
+        *(("tango", 1780, 257), ("tango", 481, 1300), ("tango", 481, 2048)),
+        *(("wango", 1780, 257), ("wango", 481, 1300), ("wango", 481, 2048)),
+    ],
+)
+def test_wide_heads(arch, columns, length):
+    compare(awake(arch, width=2 * columns, depth=1, context=2048), random_tokens(1, length))
+
+
+@pytest.mark.parametrize("fields", ({"null_gate": False}, {"temperature": False}), ids=str)
+@pytest.mark.parametrize("arch", ("tango", "wango"))
+def test_ablations(arch, fields):
+    compare(awake(arch, **fields), random_tokens(2, 300))
+
+
+@pytest.mark.parametrize("window", (1, 5, 64, 100, 128, 400))
+@pytest.mark.parametrize("length", (130, 300))
+def test_any_window(window, length):
+    compare(awake("wango", window=window), random_tokens(2, length))
+
+
+@pytest.mark.parametrize("arch", ("tango", "wango", "untied_transformer"))
+def test_sequences_in_several_parts(arch, monkeypatch):
+    """And the blocks as on a device without room for their activations."""
+    fields = {"weighting": "cosine-null"} if arch == "untied_transformer" else {}
+    monkeypatch.setattr(batched, "WEIGHTS_AT_ONCE", 1)
+    monkeypatch.setattr(batched, "DOTS_AT_ONCE", 1000)
+    monkeypatch.setattr(select, "recomputes", lambda *_: True)
+    compare(awake(arch, **fields), random_tokens(3, 270))
+
+
+def test_bfloat16_rows_start_at_sixteen_bytes():
+    x = torch.arange(2 * 3 * 2 * 1780).view(2, 3, -1).to(torch.bfloat16)
+    split = batched._split(x, 2)
+    assert split.shape == (4, 3, 1792)
+    assert torch.equal(batched._merge(split, 2, x.shape[2]), x)
+
+
+@pytest.mark.parametrize("arch", ("tango", "wango"))
+def test_bfloat16_is_near_float64(arch):
+    exact = awake(arch, depth=1, width=2 * 12)
+    tokens = random_tokens(2, 300)
+    expected = exact(tokens)
+    model = awake(arch, depth=1, width=2 * 12, dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(tokens)
+    assert (found - expected).abs().max() < 0.02 * expected.abs().max()
+
+
+class Launches(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.seen = collections.Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if not func.is_view and not any(word in str(func) for word in NOT_LAUNCHED):
+            self.seen[str(func)] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def launches(arch, length):
+    block = build(published(arch, "fineweb"), device="meta").blocks[0]
+    h = torch.zeros(1, length, 512, device="meta", requires_grad=True)
+    with Launches() as counter:
+        block(h).sum().backward()
+    return sum(counter.seen.values())
+
+
+@pytest.mark.parametrize(
+    ("arch", "most"), [("tango", 400), ("wango", 280), ("gau", 170), ("flash", 120)]
+)
+def test_launches_of_one_application(arch, most):
+    assert launches(arch, 8192) <= most
+
+
+def test_strips_launch_by_head_and_strip(monkeypatch):
+    """The counter sees what the CPU's path would do to a GPU."""
+    monkeypatch.setenv(select.VARIABLE, "strips")
+    assert launches("tango", 2048) > 4000
+
+
+def test_an_unknown_kernel_is_named(monkeypatch):
+    monkeypatch.setenv(select.VARIABLE, "cuda")
+    with pytest.raises(UsageError, match="cuda"):
+        awake("tango")(random_tokens(1, 3))

@@ -1,0 +1,106 @@
+"""Unit stores and datasets in an object store: an S3 server on loopback."""
+
+from __future__ import annotations
+
+import pytest
+from samples import each_sample
+
+from tangobench.errors import CorruptionError, ResourceError, UsageError
+from tangobench.pipeline import api
+from tangobench.pipeline.core.lock import committed_lock
+from tangobench.pipeline.core.remote import Bucket, place_of
+from tangobench.pipeline.core.store import open_store
+
+KEY = "ab" * 32
+
+
+def key_of(bucket: str, name: str) -> str:
+    return f"{bucket.removeprefix('s3://shelf/')}/{name}"
+
+
+def object_key(bucket: str, address: str) -> str:
+    return key_of(bucket, f"objects/{address[:2]}/{address[2:]}")
+
+
+@pytest.fixture
+def reads(monkeypatch):
+    """The addresses that were read, whole or in part."""
+    seen, really = [], Bucket.read
+
+    def read(self, start=None, end=None):
+        seen.append(self.url)
+        return really(self, start, end)
+
+    monkeypatch.setattr(Bucket, "read", read)
+    return seen
+
+
+@each_sample()
+def test_processes_with_their_units_in_a_bucket_give_the_committed_root(dataset, bucket, tmp_path):
+    built = api.build(dataset, out=str(tmp_path / "a"), store=bucket, workers=2)
+    assert built.lock.root == committed_lock(dataset, "sample").root
+    assert not (tmp_path / "a" / ".units").exists()
+
+
+def test_a_resume_looks_at_objects_and_fetches_none(toy, bucket, tmp_path, reads):
+    api.build("toy", out=str(tmp_path / "a"), manifest=toy.MANIFEST, store=bucket)
+    record = open_store(bucket).put(KEY, b"hello world", {})
+    reads.clear()
+    assert open_store(bucket).get(KEY) == record
+    assert reads and all("/records/" in url for url in reads)
+
+
+@pytest.mark.parametrize("harm", ["other bytes", "cut", "removed"])
+def test_an_object_that_was_changed_is_made_again(bucket, s3_server, harm):
+    store = open_store(bucket)
+    record = store.put(KEY, b"hello world", {})
+    key = object_key(bucket, record.address)
+    if harm == "removed":
+        s3_server.delete_object(Bucket="shelf", Key=key)
+    else:
+        body = b"hello" if harm == "cut" else b"hellO world"
+        s3_server.put_object(Bucket="shelf", Key=key, Body=body)
+    assert store.get(KEY) is None
+    assert store.put(KEY, b"hello world", {}) == record == store.get(KEY)
+
+
+def test_bytes_that_the_store_vouches_for_are_hashed_where_they_are_used(bucket, monkeypatch):
+    store = open_store(bucket)
+    record = store.put(KEY, b"hello world", {})
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "read", lambda *_: b"hellO world")
+        with pytest.raises(CorruptionError) as caught:
+            store.read(record.address)
+    assert caught.value.kind == "unit-corrupt"
+    assert store.get(KEY) is None  # so the same command makes it again
+
+
+def test_a_range_is_a_range(bucket):
+    store = open_store(bucket)
+    record = store.put(KEY, bytes(range(256)), {})
+    assert bytes(store.read_range(record.address, 100, 3)) == bytes([100, 101, 102])
+    assert bytes(store.read_range(record.address, 100, 0)) == b""
+
+
+def test_memory_of_one_process_is_refused_for_two(toy, tmp_path):
+    options = {"out": str(tmp_path), "manifest": toy.MANIFEST, "store": "memory://units"}
+    with pytest.raises(UsageError) as caught:
+        api.build("toy", workers=2, **options)
+    assert caught.value.kind == "store-not-shared"
+    assert api.build("toy", workers=1, **options).lock.root
+
+
+def test_a_bucket_that_is_not_there_is_a_typed_error(s3_server):
+    with pytest.raises(ResourceError) as caught:
+        open_store("s3://no-such-bucket/units").put(KEY, b"x", {})
+    assert caught.value.kind == "store-unreachable"
+    assert "no-such-bucket" in caught.value.message
+
+
+def test_of_two_writers_of_one_name_the_second_is_told(bucket):
+    for place in (place_of(f"{bucket}/a"), place_of("memory://writers/a")):
+        place.write(b"first", new=True)
+        with pytest.raises(FileExistsError):
+            place.write(b"second", new=True)
+        assert place.read() == b"first"
+        place.remove()

@@ -1,0 +1,234 @@
+"""The math dataset as built: order, counts, splits, audits, roots."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tangobench.errors import InputError, UsageError
+from tangobench.pipeline import api
+from tangobench.pipeline.core.build import Unit
+from tangobench.pipeline.core.lock import read_lock
+from tangobench.pipeline.core.spec import load_spec, manifest_file
+from tangobench.pipeline.core.store import open_store
+from tangobench.pipeline.dm_math import build as dm_math
+from tangobench.pipeline.dm_math import plan, why
+from tangobench.pipeline.dm_math import units as dm_units
+from tangobench.pipeline.dm_math.combinations import NAMES, SPLITS
+from tangobench.pipeline.dm_math.draw import draw
+from tangobench.pipeline.dm_math.spec import Spec
+from tangobench.pipeline.dm_math.stages import (
+    AuditArgs,
+    AuditResult,
+    DrawArgs,
+    audit_combinations,
+    draw_unit,
+)
+from tangobench.pipeline.dm_math.summary import REJECTIONS
+from tangobench.pipeline.dm_math.units import Found
+from tangobench.pipeline.dm_math.vocabulary import decode
+from tangobench.pipeline.reading import open_dataset
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    return api.build("dm_math", "sample", out=str(tmp_path_factory.mktemp("dm")))
+
+
+@pytest.fixture(scope="module")
+def data(sample):
+    return open_dataset(sample.folder)
+
+
+def test_the_root_is_the_committed_one(sample):
+    committed = read_lock(manifest_file("dm_math.sample.lock.json"))
+    assert sample.lock.content_root == committed.content_root
+    assert sample.lock.root == committed.root
+    assert sample.lock.notes == committed.notes
+
+
+def test_two_workers_and_other_cuts_give_the_same_root(sample, tmp_path, monkeypatch):
+    monkeypatch.setattr(dm_units, "UNIT_SECONDS", 0.35)
+    other = api.build("dm_math", "sample", workers=2, out=str(tmp_path))
+    assert other.lock.root == sample.lock.root
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_rows_are_index_major_with_equal_counts(data, split):
+    each = {"train": 8, "validation": 2}[split]
+    combinations = data.rows("default", split).column("combination")
+    assert combinations.dtype == np.uint8
+    assert combinations.tolist() == list(range(168)) * each
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_any_row_can_be_drawn_again_alone(data, split):
+    rows = data.rows("default", split)
+    for row in range(0, len(rows), 97):
+        index, combination = divmod(row, 168)
+        example = draw(0, split, combination, index)
+        found = rows[row]
+        assert decode(found["tokens"]) == (example.question, example.answer)
+        assert found["target_start"] == len(example.question) + 2
+        assert len(found["tokens"]) <= data.lock.notes["longest_row"] <= 193
+
+
+def test_no_question_is_on_both_sides_and_each_is_on_the_side_of_its_hash(data):
+    questions = {
+        split: {decode(row["tokens"])[0] for row in data.rows("default", split)} for split in SPLITS
+    }
+    assert not questions["train"] & questions["validation"]
+    for split, found in questions.items():
+        for question in found:
+            zero = hashlib.sha256(question.encode()).hexdigest()[-1] == "0"
+            assert zero == (split == "validation")
+
+
+def test_the_lock_counts_every_draw(data):
+    lock = data.lock
+    columns = lock.notes["per_combination_columns"]
+    assert list(lock.notes["combinations"]) == list(NAMES)
+    assert set(lock.notes["per_combination"]) == set(NAMES)
+    totals = dict.fromkeys(columns, 0)
+    for counts in lock.notes["per_combination"].values():
+        for column, count in zip(columns, counts, strict=True):
+            totals[column] += count
+    for split in SPLITS:
+        counted = lock.counts[split]
+        rejected = sum(totals[f"{split}_{reason}"] for reason in REJECTIONS)
+        assert counted["draws"] == counted["rows"] + rejected
+    assert sum(lock.drops.values()) == sum(
+        lock.counts[split]["draws"] - lock.counts[split]["rows"] for split in SPLITS
+    )
+
+
+def test_the_audit_counts_repeats_and_shared_questions(tmp_path):
+    store = open_store(str(tmp_path))
+    name = "numbers__list_prime_factors/easy"
+    output = draw_unit(DrawArgs({}, 0, "train", ((name, 0, 60),)), store)
+    address = store.put("key", output.data, output.result).address
+    train = (Found(address, 0, 60), Found(address, 0, 5))
+    both = ((name, "train", train), (name, "validation", (Found(address, 0, 3),)))
+    output = audit_combinations(AuditArgs(both), store)
+    result = AuditResult.of(store.put("audit", output.data, output.result))
+    (_, _, drawn), (_, _, held) = result.distinct
+    assert drawn <= 60
+    assert held == 3 and [*map(tuple, result.shared)] == [(name, 3)]
+
+
+def test_a_store_whose_splits_overlap_is_refused(tmp_path, monkeypatch):
+    def both_sides(spec, split, units, job):
+        return real(spec, "train", units, job)
+
+    real = dm_math._draw
+    monkeypatch.setattr(dm_math, "_draw", both_sides)
+    overrides = {"train_per_combination": 1, "validation_per_combination": 1}
+    with pytest.raises(Exception, match="questions are in train and in validation"):
+        api.build("dm_math", "sample", out=str(tmp_path), overrides=overrides)
+
+
+@given(per=st.integers(1, 5000), split=st.sampled_from(SPLITS))
+def test_units_cover_every_example_once_and_cost_alike(per, split):
+    every = dm_units.costs_of(split)
+    units = dm_units.cut(every, per)
+    seen = dict.fromkeys(range(168), 0)
+    for unit in units:
+        for piece in unit:
+            assert piece.start == seen[piece.combination] < piece.stop
+            seen[piece.combination] = piece.stop
+    assert set(seen.values()) == {per}
+    costs = [dm_units.seconds(every, unit) for unit in units]
+    assert all(
+        0.9 * dm_units.UNIT_SECONDS < cost < 1.1 * dm_units.UNIT_SECONDS for cost in costs[:-1]
+    )
+
+
+@given(per=st.integers(1, 400), data=st.data())
+def test_any_range_is_found_again_in_the_units(per, data):
+    units = dm_units.cut(dm_units.costs_of("validation"), per)
+    placement = dm_units.Placement(units, [str(number) for number in range(len(units))])
+    combination = data.draw(st.integers(0, 167))
+    start = data.draw(st.integers(0, per - 1))
+    stop = data.draw(st.integers(start + 1, per))
+    indices = []
+    for found in placement.find(combination, start, stop):
+        rows = [
+            (piece.combination, index)
+            for piece in units[int(found.address)]
+            for index in range(piece.start, piece.stop)
+        ]
+        indices += rows[found.first : found.last]
+    assert indices == [(combination, index) for index in range(start, stop)]
+
+
+def test_records_are_plain(data):
+    row = data.rows("default", "train")[200]
+    assert why.record(row, "default", data.lock) == {
+        "question": draw(0, "train", 32, 1).question,
+        "answer": draw(0, "train", 32, 1).answer,
+        "module": "arithmetic__add_sub_multiple",
+        "difficulty": "hard",
+    }
+
+
+def test_why_finds_a_question(data):
+    example = draw(0, "validation", 100, 1)
+    lines = why.why(data.folder, data.lock, example.question)
+    assert "validation" in lines[0]
+    assert f"row {168 + 100}: example 1 of {NAMES[100]}, answer {example.answer!r}" in lines[1]
+    assert f"{example.other_split} of the other split" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"), [("Is 7 prime?", "not drawn there"), ("x" * 161, "more than 160")]
+)
+def test_why_says_that_a_question_is_not_there(data, question, reason):
+    with pytest.raises(InputError, match=reason) as caught:
+        why.why(data.folder, data.lock, question)
+    assert caught.value.kind == "not-found"
+
+
+def test_the_paper_profile_is_the_papers():
+    spec = load_spec(Spec, "dm_math", "paper")
+    assert 168 * spec.train_per_combination == 5_376_000
+    assert spec.validation_per_combination == 200
+    planned = plan.plan(spec, None, 2)
+    assert planned["rows"] == 5_376_000 + 33_600
+    assert any("core-hours" in line for line in planned["lines"])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("seed", -1), ("context", 192), ("train_per_combination", 0), ("shard_indices", 0)],
+)
+def test_values_that_cannot_be_meant_are_refused(key, value):
+    with pytest.raises(UsageError, match=key):
+        load_spec(Spec, "dm_math", "sample", {key: value})
+
+
+def test_a_source_without_the_files_is_refused():
+    with pytest.raises(InputError) as caught:
+        plan.plan(load_spec(Spec, "dm_math", "sample"), "somewhere", 1)
+    assert caught.value.kind == "math-file-missing"
+
+
+def test_unit_keys_name_all_that_decides_their_rows():
+    units: list[Unit] = []
+
+    class Seen(Exception):
+        pass
+
+    class Job:
+        def run(self, stage, found):
+            units.extend(found)
+            raise Seen
+
+    with pytest.raises(Seen):
+        dm_math.build(load_spec(Spec, "dm_math", "sample"), None, Job())
+    key = units[0].key()
+    assert set(key) == {"generator", "seed", "split", "pieces"}
+    assert set(key["generator"]) == {"generator", "version", "files_sha256", "sympy", "patch"}
+    assert json.loads(json.dumps(key)) == {**key, "pieces": [list(p) for p in key["pieces"]]}

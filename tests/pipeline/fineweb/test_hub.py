@@ -1,0 +1,324 @@
+"""The hub as a source, with the real client against a small hub on loopback."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import time
+
+import pytest
+from huggingface_hub import DatasetCard
+from little_hub import CARD, COMMIT, FOLDERS, REPOSITORY, LittleHub, write_repository
+
+from tangobench.errors import InputError, ResourceError, UsageError
+from tangobench.pipeline import api
+from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.push import plan_push
+from tangobench.pipeline.core.verify import verify
+from tangobench.pipeline.fineweb import sources
+from tangobench.pipeline.fineweb.sources.hub import HubParts, cache_folder, list_hub
+
+CARD_BYTES = len(CARD.encode())
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    return write_repository(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture(scope="module")
+def total(repository):
+    """Bytes of the files that a build needs."""
+    return sum(f.stat().st_size for name, _ in FOLDERS for f in (repository / name).iterdir())
+
+
+@pytest.fixture(params=[True, False], ids=["lfs", "plain"])
+def either_hub(request, repository, monkeypatch, tmp_path):
+    yield from serve(repository, monkeypatch, tmp_path, lfs=request.param)
+
+
+@pytest.fixture
+def hub(repository, monkeypatch, tmp_path):
+    yield from serve(repository, monkeypatch, tmp_path, lfs=True)
+
+
+def serve(repository, monkeypatch, tmp_path, *, lfs):
+    served = LittleHub(repository, lfs=lfs)
+    monkeypatch.setenv("HF_ENDPOINT", served.url)
+    monkeypatch.setenv("HF_TOKEN", "hf_" + "s" * 30)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    yield served
+    served.close()
+
+
+def build(out, source="hub", *, keys=None, workers=1, **options):
+    keys = {"repository": REPOSITORY, "revision": COMMIT, **(keys or {})}
+    overrides = {"context": 128, "near_duplicates": "off", "hub": keys}
+    return api.build(
+        "fineweb", out=str(out), source=source, overrides=overrides, workers=workers, **options
+    )
+
+
+def refused(out, kind=ResourceError, **options):
+    with pytest.raises(kind) as caught:
+        build(out, **options)
+    assert "hf_sss" not in str(caught.value) + str(caught.value.details)
+    assert not (out / "fineweb-sample").exists()
+    return caught.value
+
+
+def test_hub_stream_and_folder_give_the_same_root(either_hub, repository, tmp_path):
+    from_hub = build(tmp_path / "hub")
+    named = build(tmp_path / "named", f"hub:{REPOSITORY}", stream=True)
+    folder = tmp_path / "local"
+    for part in ("sample/10BT", "data/CC-MAIN-2023-50"):
+        for file in (repository / part).iterdir():
+            copy = folder / f"{part.replace('/', '-')}-{file.name}"
+            copy.parent.mkdir(exist_ok=True)
+            copy.write_bytes(file.read_bytes())
+    local = build(tmp_path / "folder", str(folder))
+    assert from_hub.lock.root == named.lock.root == local.lock.root
+    assert from_hub.lock.data["counts"]["input"]["rows"] == 360
+    assert not any("CC-MAIN-2024-10" in path for path in either_hub.requests)
+    run = json.loads((from_hub.folder / "run.json").read_text())
+    assert run["origin"]["commit"] == COMMIT and run["origin"]["endpoint"] == either_hub.url
+
+
+def test_each_byte_travels_once(hub, total, tmp_path):
+    shown = io.StringIO()
+    build(tmp_path / "a", workers=2, reporter=Reporter(stream=shown))
+    assert hub.sent == total + CARD_BYTES
+    assert "download: 4 units" in shown.getvalue()
+    assert set(hub.tokens) == {None}  # the token is the hub's, not its storage's
+    asked = len(hub.requests)
+    build(tmp_path / "b")
+    assert (hub.sent, len(hub.requests)) == (
+        total + CARD_BYTES,
+        asked,
+    )  # a commit never changes: nobody asked
+
+
+@pytest.mark.parametrize("fault", ["cut", "short", "429", "503"])
+@pytest.mark.parametrize("stream", [False, True], ids=["download", "stream"])
+def test_a_hub_that_fails_for_a_while_is_waited_for(hub, total, tmp_path, fault, stream):
+    hub.fault, hub.patience = fault, 2
+    build(tmp_path, stream=stream)
+    assert hub.patience == 0
+    assert stream or hub.sent <= 1.1 * (total + CARD_BYTES)
+
+
+@pytest.mark.parametrize("fault", ["429", "503", "cut"])
+@pytest.mark.parametrize("stream", [False, True], ids=["download", "stream"])
+def test_a_hub_that_keeps_failing_is_unreachable(hub, total, tmp_path, fault, stream):
+    hub.fault = fault
+    if fault == "cut":  # an interrupted file is continued where it stopped: nothing left to send
+        hub.fault, hub.patience = "cut", 3
+        build(tmp_path, stream=stream, patience=2.0)
+        return
+    # Worker processes were started with the environment of an earlier test.
+    error = refused(tmp_path, stream=stream, patience=1.0, workers=1 if stream else 2)
+    assert (error.kind, error.exit_code) == ("source-unreachable", 7)
+    assert "--patience" in error.fix
+    hub.fault = None
+    build(tmp_path, stream=stream)
+    assert stream or hub.sent == total + CARD_BYTES
+
+
+def test_a_long_wait_that_the_hub_asks_for_is_named_at_once(hub, tmp_path):
+    hub.fault, began = "429", time.monotonic()
+    for hub.asks in ({"Retry-After": "300"}, {"RateLimit": '"resolvers";r=0;t=299'}):
+        error = refused(tmp_path, patience=30.0)
+        assert error.kind == "source-unreachable" and "--patience 3" in error.fix
+    assert time.monotonic() - began < 20
+
+
+def test_a_killed_download_resumes_inside_the_file(hub, total, tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    really = open
+
+    def die(*_, **__):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tangobench.pipeline.fineweb.sources.download.sha256_file", die)
+        with pytest.raises(Killed):
+            build(tmp_path)
+    blobs = cache_folder(REPOSITORY) / "blobs"
+    partial = sorted(blobs.glob("*.incomplete"))
+    assert partial and not [p for p in blobs.iterdir() if len(p.name) == 64]
+    before = sum(p.stat().st_size for p in partial)
+    with really(partial[0], "r+b") as file:  # the disk lost a part of it
+        file.truncate(partial[0].stat().st_size // 2)
+    lost = before - sum(p.stat().st_size for p in partial)
+    build(tmp_path)
+    assert hub.sent == total + lost + CARD_BYTES
+    assert not list(blobs.glob("*.incomplete"))
+
+
+def test_a_listing_that_fails_falls_back_to_a_whole_cache_only(hub, tmp_path, monkeypatch):
+    whole = build(tmp_path / "a").lock.root
+    tree = cache_folder(REPOSITORY) / "trees" / f"{COMMIT}.json"
+    assert tree.is_file()
+    hub.listing_fault, hub.fault = 503, "503"
+    assert build(tmp_path / "b").lock.root == whole
+    name = "sample/10BT/001_00000.parquet"
+    (cache_folder(REPOSITORY) / "snapshots" / COMMIT / name).unlink()
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    began = time.monotonic()
+    error = refused(tmp_path / "c")
+    assert (error.kind, error.exit_code) == ("source-unreachable", 7)
+    assert name in error.message
+    tree.unlink()
+    monkeypatch.setattr("huggingface_hub._tree_cache._IN_MEMORY_TREE_CACHE", {})
+    error = refused(tmp_path / "c")
+    assert error.details["missing"] == ["sample-10BT", "CC-MAIN-2023-50"]
+    assert "hf download someone/fineweb-edu" in error.fix and COMMIT in error.fix
+    assert time.monotonic() - began < 20  # refused connections are not waited for
+
+
+@pytest.mark.parametrize("how", ["offline", "no name", "refused"])
+def test_a_branch_without_a_hub_needs_a_whole_cache(hub, tmp_path, monkeypatch, how):
+    build(tmp_path / "a", keys={"revision": "main"})
+    if how == "offline":
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    else:
+        host = "no-such-host.invalid" if how == "no name" else "127.0.0.1:9"
+        monkeypatch.setenv("HF_ENDPOINT", f"http://{host}")
+    build(tmp_path / "b", keys={"revision": "main"})
+    name = "data/CC-MAIN-2023-50/000_00000.parquet"
+    (cache_folder(REPOSITORY) / "snapshots" / COMMIT / name).unlink()
+    error = refused(tmp_path / "c", keys={"revision": "main"})
+    assert error.kind == "source-unreachable" and error.details["missing"] == [name]
+
+
+def test_other_bytes_than_the_index_says_never_enter_the_cache(hub, tmp_path):
+    hub.fault = "other-bytes"
+    error = refused(tmp_path, InputError)
+    assert error.kind == "source-changed"
+    blobs = cache_folder(REPOSITORY) / "blobs"
+    assert not [p for p in blobs.iterdir() if len(p.name) == 64]
+    hub.fault = None
+    build(tmp_path)
+
+
+def test_a_file_that_rots_in_the_cache_is_downloaded_again(hub, tmp_path):
+    build(tmp_path / "a")
+    snapshot = cache_folder(REPOSITORY) / "snapshots" / COMMIT
+    blob = (snapshot / "sample/10BT/000_00000.parquet").resolve()
+    blob.write_bytes(blob.read_bytes().replace(b"says so", b"says no"))
+    assert refused(tmp_path / "b", InputError).kind == "source-changed"
+    build(tmp_path / "b")
+
+
+def test_no_room_for_the_download_is_told_before_it(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr("tangobench.pipeline.fineweb.sources.download.free_bytes", lambda _: 1000)
+    error = refused(tmp_path)
+    assert error.kind == "disk-full" and "--stream" in error.fix
+    assert hub.sent == CARD_BYTES
+    shutil.rmtree(tmp_path / "hf")
+    build(tmp_path, stream=True)
+
+
+def test_the_index_claims_hashes_of_large_files(either_hub, repository):
+    wanted = HubParts(repository=REPOSITORY, revision=COMMIT, parts=FOLDERS)
+    listing = list_hub(wanted, 120.0)
+    assert [file.name for file in listing.files] == [
+        "sample/10BT/000_00000.parquet",
+        "sample/10BT/001_00000.parquet",
+        "data/CC-MAIN-2023-50/000_00000.parquet",
+        "data/CC-MAIN-2023-50/001_00000.parquet",
+    ]
+    for file in listing.files:
+        assert file.size == (repository / file.name).stat().st_size
+        assert (file.sha256 is not None) == either_hub.lfs
+
+
+def test_the_build_follows_the_repositorys_own_yaml(hub, repository, tmp_path):
+    """Another folder in the YAML, another input: no rule of ours maps names to folders."""
+    moved = shutil.copytree(repository, tmp_path / "moved")
+    (moved / "sample" / "10BT").rename(moved / "elsewhere")
+    card = CARD.replace("path: sample/10BT/*", "path: elsewhere/*1_00000.parquet")
+    (moved / "README.md").write_text(card)
+    hub.root = moved
+    done = build(tmp_path / "out")
+    assert done.lock.data["counts"]["input"]["rows"] == 240
+    origin = json.loads((done.folder / "run.json").read_text())["origin"]
+    assert "elsewhere/001_00000.parquet" in origin["files"]
+
+
+def test_without_datasets_a_config_is_no_config(hub, tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("datasets does nothing")
+
+    monkeypatch.setattr("datasets.load_dataset_builder", broken)
+    with pytest.raises(RuntimeError, match="datasets does nothing"):
+        build(tmp_path)
+
+
+def test_cards_say_what_the_input_states_and_no_more(hub, repository, tmp_path):
+    """Title and licence are the repository's; own files state none, and push asks for one."""
+    from_hub = build(tmp_path / "hub")
+    card = DatasetCard.load(from_hub.folder / "README.md")
+    assert (card.data.license, card.data.pretty_name) == ("odc-by", "FineWeb-Edu, temporal split")
+    told = {"repository": REPOSITORY, "commit": COMMIT, "endpoint": hub.url}
+    assert verify(from_hub.folder).data["provenance"] == {"hub": told}
+    folder = shutil.copytree(repository / "sample", tmp_path / "files")
+    shutil.copytree(repository / "data/CC-MAIN-2023-50", folder / "validation")
+    own = build(tmp_path / "own", str(folder))
+    assert own.lock.root == from_hub.lock.root and "provenance" not in own.lock.data
+    text = (own.folder / "README.md").read_text()
+    assert "FineWeb" not in text and "odc" not in text.lower()
+    with pytest.raises(UsageError) as caught:
+        plan_push(own.folder, "me/own")
+    assert caught.value.kind == "licence-not-stated"
+    told = {"title": "Letters", "licence": "CC0-1.0", "source_url": "https://letters.example"}
+    stated = build(tmp_path / "stated", str(folder), **told)
+    card = DatasetCard.load(stated.folder / "README.md")
+    assert (card.data.license, card.data.pretty_name) == ("cc0-1.0", "Letters")
+    assert "https://letters.example" in card.text
+    assert verify(stated.folder).root == own.lock.root
+    assert plan_push(stated.folder, "me/own").files
+
+
+def test_file_limits(hub, tmp_path):
+    done = build(tmp_path / "out", keys={"train_files": 1, "validation_files": 1})
+    assert done.lock.data["counts"]["input"]["rows"] == 180
+
+
+@pytest.mark.parametrize(
+    ("keys", "what"),
+    [
+        ({"train": "sample/11BT"}, "sample/11BT"),
+        ({"revision": "nosuch"}, "nosuch"),
+        ({"repository": "someone/else"}, "someone/else"),
+    ],
+)
+def test_what_the_hub_does_not_have_is_named(hub, tmp_path, keys, what):
+    error = refused(tmp_path / "out", InputError, keys=keys)
+    assert error.kind == "hub-unavailable" and what in error.message
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("hub:a/b", ("a/b", None)),
+        ("hub:a/b@main", ("a/b", "main")),
+        ("hf://datasets/a/b@refs/x", ("a/b", "refs/x")),
+        ("HuggingFaceFW/fineweb-edu", None),
+        ("a/b/c", None),
+        ("/abs/b", None),
+        ("a.parquet", None),
+        ("s3://bucket/x", None),
+    ],
+)
+def test_hub_names(source, found):
+    assert sources.hub_name(source) == found
+
+
+def test_a_mistyped_path_does_not_go_to_the_hub(hub, tmp_path):
+    error = refused(tmp_path, InputError, source="dta/fineweb-edu")
+    assert error.kind == "source-missing" and "hub:" in error.fix
+    assert not hub.requests

@@ -1,0 +1,140 @@
+"""What reaches a terminal or a log: no control characters of input, no secrets, no tracebacks."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import time
+
+import forge
+import pytest
+
+from tangobench.cli import Clean
+from tangobench.errors import InputError, printable, without_secrets
+from tangobench.pipeline.core.progress import Reporter
+
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"
+SECRETS = {
+    "Azure": ("https://a.blob.core.windows.net/c/x?sv=2024&sig=AbC%2Fd", "AbC"),
+    "Azure alone": ("403 for sv=2024-01-01&sig=AbCdEf%2Fg", "AbCdEf"),
+    "password with @": ("https://me:p@ss@w0rd@host/x", "w0rd"),
+    "password with a slash": ("s3://AKIA:se/cr3t@bucket/x", "cr3t"),
+    "bucket": ("s3://key:s3cret@bucket/x", "s3cret"),
+    "GitHub": ("ghp_0123456789abcdefghij0123456789abcdef", "0123456789abcdef"),
+    "GitHub, fine": ("github_pat_0123456789abcdef_xyz", "0123456789abcdef"),
+    "Prefect": ("pnu_0123456789abcdef", "0123456789abcdef"),
+    "AccountKey": ("DefaultEndpointsProtocol=https;AccountKey=a/b+c==;X=1", "a/b+c"),
+    "query": ("https://host/x?anything=s3cretvalue&b=2", "s3cretvalue"),
+    "header": ("Authorization: Basic bWU6czNjcmV0", "bWU6czNjcmV0"),
+    "mapping": ("{'password': 'hunter22'}", "hunter22"),
+    "JSON": ('{"AWS_SECRET_ACCESS_KEY": "wJalrXUtn"}', "wJalrXUtn"),
+    "command line": ("--hub-token zzzzzzzz", "zzzzzzzz"),
+}
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_no_error_and_no_traceback_shows_a_secret(name):
+    text, secret = SECRETS[name]
+    assert secret not in without_secrets(text)
+    assert secret not in str(InputError(f"cannot read {text}", kind="x").as_json())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nothing to hide: a@b.c, rows=7, 7 tokens = 9",
+        "https://host:8080/a/@scope/pkg",
+        "tcp://127.0.0.1:8786",
+        "file:///a/b",
+        '"tokenizer": {"name": "gpt2"}, "tokens": 7',
+    ],
+)
+def test_what_is_no_secret_stays(text):
+    assert without_secrets(text) == text
+
+
+def test_a_traceback_of_the_program_passes_the_filter():
+    """A bug in a command, with an address in the error: the last resort of the program."""
+    script = (
+        "import sys; from tangobench import cli\n"
+        "def bug(words): raise RuntimeError('https://me:s3cret@host/x?sig=abcdef \\x1b[2J')\n"
+        "cli._run = bug; sys.exit(cli.main(['doctor']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode == 1 and b"Traceback" in said
+    assert b"s3cret" not in said and b"abcdef" not in said and b"\x1b" not in said
+
+
+@pytest.mark.parametrize("odd", ["\x1b[2J", "\x07", "\x9b31m", "\r", "\u202e", "\u2028", "\x00"])
+def test_printable_leaves_nothing_that_a_terminal_obeys(odd):
+    shown = printable(f"a{odd}b")
+    assert odd not in shown and shown.startswith("a") and shown.isprintable()
+    stream = io.StringIO()
+    Clean(stream).write(f"{odd}\t\n")
+    assert odd not in stream.getvalue() and stream.getvalue().endswith("\t\n")
+
+
+def test_progress_shows_no_control_characters_of_input():
+    stream = io.StringIO()
+    reporter = Reporter(stream=stream)
+    reporter.say(f"file {ESCAPE}")
+    reporter.start(ESCAPE, 1, 1.0)
+    reporter.finish()
+    assert "\x1b" not in stream.getvalue() and "\x07" not in stream.getvalue()
+
+
+def test_ids_and_paths_from_input_are_escaped(attacked, lean, tmp_path):
+    place = tmp_path / f"x{ESCAPE}"
+    lean.rename(place)
+    for words, code in (
+        (("why", place, ESCAPE), 5),
+        (("inspect", place), 0),
+        (("verify", place), 0),
+        (("verify", tmp_path / ESCAPE), 2),
+        (("build", ESCAPE), 2),
+        (("eval", ESCAPE), 2),
+    ):
+        said = attacked(*words, code=code)
+        assert "\x1b" not in said and "\x07" not in said
+
+
+def test_a_checkpoints_root_is_escaped(attacked, checkpoint, run_folder):
+    forge.document(checkpoint, lambda data: data["loader"].update(root=ESCAPE))
+    assert "\x1b" not in attacked("eval", run_folder, code=3)
+
+
+def test_inspect_is_linear_in_splits(attacked, math):
+    """20,000 splits: quadratic work took minutes."""
+
+    def many(lock: dict) -> None:
+        first = lock["shards"][0]
+        lock["shards"] = [
+            {**first, "path": f"s{n}.arrow", "split": f"s{n}", "sha256": _name(n)}
+            for n in range(20_000)
+        ]
+
+    forge.lock(math, many)
+    began = time.process_time()
+    attacked("inspect", math, code=0)
+    assert time.process_time() - began < 20
+
+
+def _name(number: int) -> str:
+    return hashlib.sha256(str(number).encode()).hexdigest()
+
+
+def test_the_program_still_writes_to_a_closed_pipe_in_peace():
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "tangobench", "train", "--list"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(write)
+    assert done.returncode == 0 and done.stderr == b""

@@ -1,0 +1,60 @@
+"""An HTTP proxy in front of the store: `python gate.py ADDRESS CONTROL_FILE`.
+
+The control file says what happens to requests: empty (pass), `503` (refuse), or a number of seconds
+to wait before an answer. Finished PUTs are counted in CONTROL_FILE.puts.
+"""
+
+from __future__ import annotations
+
+import http.client
+import itertools
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+CONTROL = Path(sys.argv[2])
+PUTS = CONTROL.with_name("gate.puts")
+COUNTING = threading.Lock()
+NUMBERS = itertools.count(1)
+
+
+class Gate(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def pass_on(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        order = CONTROL.read_text().strip() if CONTROL.exists() else ""
+        if order == "503":
+            self.send_response(503)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        if order:
+            time.sleep(float(order))
+        inner = http.client.HTTPConnection("127.0.0.1", 5000, timeout=60)
+        inner.request(self.command, self.path, body, dict(self.headers))
+        answer = inner.getresponse()
+        data = answer.read()
+        self.send_response_only(answer.status)
+        for name, value in answer.getheaders():
+            if name.lower() not in ("transfer-encoding", "connection"):
+                self.send_header(name, value)
+        if answer.getheader("Content-Length") is None:
+            self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+        if self.command == "PUT":
+            with COUNTING:
+                PUTS.write_text(str(next(NUMBERS)))
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+if __name__ == "__main__":
+    ThreadingHTTPServer((sys.argv[1], 5001), Gate).serve_forever()

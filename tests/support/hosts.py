@@ -1,0 +1,173 @@
+"""Several hosts on one machine: network namespaces on one switch, each with its own address.
+
+A host runs programs, can be cut off, slowed down or made to lose packets; `gate` is an HTTP proxy
+in front of the store that can answer 503 and wait before it answers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+NET = "10.77.0"
+SWITCH = "tbswitch"
+
+
+def usable() -> bool:
+    """Whether this machine lets us make hosts."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "tc", "nft"))):
+        return False
+    made = subprocess.run(["ip", "netns", "add", "tbprobe"], check=False, capture_output=True)
+    subprocess.run(["ip", "netns", "del", "tbprobe"], check=False, capture_output=True)
+    return made.returncode == 0
+
+
+def run(*words: str) -> None:
+    subprocess.run(words, check=True, capture_output=True)
+
+
+class Host:
+    """One network namespace."""
+
+    def __init__(self, name: str, number: int, log: Path) -> None:
+        self.name, self.address, self.log = f"tb{name}", f"{NET}.{number}", log
+        self.processes: list[subprocess.Popen] = []
+        run("ip", "netns", "add", self.name)
+        run("ip", "link", "add", "eth0", "netns", self.name, "type", "veth", "peer", "name",
+            self.name, "netns", SWITCH)  # fmt: skip
+        run("ip", "-n", SWITCH, "link", "set", self.name, "master", "bridge", "up")
+        for words in (
+            ["addr", "add", f"{self.address}/24", "dev", "eth0"],
+            ["link", "set", "eth0", "up"],
+            ["link", "set", "lo", "up"],
+        ):
+            run("ip", "-n", self.name, *words)
+
+    def start(self, *words: object, **environment: str) -> subprocess.Popen:
+        """A program on this host."""
+        process = subprocess.Popen(
+            ["ip", "netns", "exec", self.name, *map(str, words)],
+            env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+            stdout=subprocess.PIPE,
+            stderr=self.log.open("ab"),
+            text=True,
+            start_new_session=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def cut(self) -> None:
+        """Pull the plug: packets vanish, no connection is closed."""
+        run("ip", "-n", SWITCH, "link", "set", self.name, "down")
+
+    def mend(self) -> None:
+        """Put the plug back."""
+        run("ip", "-n", SWITCH, "link", "set", self.name, "up")
+
+    def slow(self, rate: str) -> None:
+        """Limit what this host sends."""
+        run("tc", "-n", self.name, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate,
+            "burst", "32kb", "latency", "400ms")  # fmt: skip
+
+    def lose(self, percent: int) -> None:
+        """Drop a share of the packets that arrive."""
+        rules = (
+            "table inet faults {\n chain incoming {\n  type filter hook input priority 0;\n"
+            f'  iifname "eth0" numgen random mod 100 < {percent} drop;\n }}\n}}\n'
+        )
+        run("ip", "netns", "exec", self.name, "nft", rules)
+
+    def stop(self) -> None:
+        """End every process and remove the host."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+        subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
+
+
+class Network:
+    """A switch, a store behind a gate, a Dask scheduler, two workers and a driver."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        subprocess.run(["ip", "netns", "del", SWITCH], check=False, capture_output=True)
+        run("ip", "netns", "add", SWITCH)
+        run("ip", "-n", SWITCH, "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", SWITCH, "link", "set", "bridge", "up")
+        names = ("driver", "sched", "one", "two", "store")
+        self.hosts = {
+            name: Host(name, number, folder / f"{name}.log") for number, name in enumerate(names, 2)
+        }
+        self.gate_file = folder / "gate"
+        self.environment = {
+            "AWS_ENDPOINT_URL": f"http://{self.hosts['store'].address}:5001",
+            "AWS_ACCESS_KEY_ID": "test",
+            "AWS_SECRET_ACCESS_KEY": "secret-word",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            # A worker that is silent for so long is given up; Dask's own values are 300 and 30.
+            "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "15s",
+            "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s",
+            "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "10s",
+            "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "10",
+        }
+        self.start_store()
+        self.start_scheduler()
+        self.workers = {name: self.start_worker(name) for name in ("one", "two")}
+
+    @property
+    def scheduler(self) -> str:
+        return f"tcp://{self.hosts['sched'].address}:8786"
+
+    def start_store(self) -> None:
+        host = self.hosts["store"]
+        server = Path(sys.executable).with_name("moto_server")
+        host.start(server, "-H", "127.0.0.1", "-p", "5000")
+        gate = [sys.executable, Path(__file__).with_name("gate.py"), host.address, self.gate_file]
+        host.start(*gate)
+        script = "import boto3; boto3.client('s3').create_bucket(Bucket='shelf')"
+        self.wait_for(lambda: self.on("driver", sys.executable, "-c", script).wait() == 0)
+
+    def start_scheduler(self) -> subprocess.Popen:
+        host = self.hosts["sched"]
+        words = ("scheduler", "--host", host.address, "--port", "8786", "--no-dashboard")
+        self.scheduler_process = self.on("sched", sys.executable, "-m", "dask", *words)
+        return self.scheduler_process
+
+    def start_worker(self, name: str, **environment: str) -> subprocess.Popen:
+        words = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--death-timeout", "120")
+        host = ("--host", self.hosts[name].address)
+        return self.on(
+            name, sys.executable, "-m", "dask", "worker", self.scheduler, *words, *host,
+            **environment,
+        )  # fmt: skip
+
+    def on(self, name: str, *words: object, **environment: str) -> subprocess.Popen:
+        return self.hosts[name].start(*words, **{**self.environment, **environment})
+
+    def build(self, dataset: str, out: Path, store: str, **environment: str) -> subprocess.Popen:
+        """The build command of a user who sits at the driver."""
+        words = ("build", dataset, "--out", out, "--store", store, "--quiet")
+        dask = ("--runner", "dask", "--address", self.scheduler)
+        return self.on("driver", sys.executable, "-m", "tangobench", *words, *dask, **environment)
+
+    def stored(self) -> int:
+        """How many objects the store took so far."""
+        counted = self.folder / "gate.puts"
+        return int(counted.read_text() or 0) if counted.exists() else 0
+
+    @staticmethod
+    def wait_for(condition, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "gave up waiting"
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        for host in self.hosts.values():
+            host.stop()
+        subprocess.run(["ip", "netns", "del", SWITCH], check=False, capture_output=True)
