@@ -19,7 +19,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Final, Generic, Self, TypeVar
 
 from tangobench.errors import ResourceError, TangobenchError
 from tangobench.pipeline.core import shards
@@ -55,14 +55,42 @@ class Output:
     result: dict[str, Any] = field(default_factory=dict)
 
 
-class UnitResult:
-    """Base of frozen dataclasses that are a stage's small records, written and read by name."""
+class _Fields:
+    """Base of frozen dataclasses that are stored or hashed field by field."""
 
     __slots__ = ()
 
     def plain(self) -> dict[str, Any]:
-        """The record to store; lists of numbers are not copied."""
+        """The fields by name; lists of numbers are not copied."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+class Arguments(_Fields):
+    """Base of frozen dataclasses that are a stage's arguments; they can be pickled."""
+
+    __slots__ = ()
+
+    def key(self) -> Any:
+        """What decides the output, as JSON values: content and rules, never a place.
+
+        All fields in order (one field alone as it is), unless a stage says otherwise.
+        """
+        values = [_key(value) for value in self.plain().values()]
+        return values if len(values) > 1 else values[0]
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, Arguments):
+        return value.key()
+    if isinstance(value, tuple) and value and isinstance(value[0], Arguments):
+        return [item.key() for item in value]
+    return value
+
+
+class UnitResult(_Fields):
+    """Base of frozen dataclasses that are a stage's small records, written and read by name."""
+
+    __slots__ = ()
 
     @classmethod
     def of(cls, record: Record) -> Self:
@@ -88,15 +116,6 @@ def shard_unit(columns: dict[str, shards.Column], *, batch_rows: int) -> Streame
         return {"shard": shards.write(columns, sink, batch_rows=batch_rows)}
 
     return Streamed(write, shards.room(columns, batch_rows=batch_rows))
-
-
-@runtime_checkable
-class Arguments(Protocol):
-    """The arguments of a stage: a frozen dataclass that can be pickled."""
-
-    def key(self) -> Any:
-        """What decides the output, as JSON values: content and rules, never a place."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

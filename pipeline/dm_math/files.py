@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.build import Job, Output, Record, Stage, UnitResult
+from tangobench.pipeline.core.build import Arguments, Job, Output, Record, Stage, UnitResult
 from tangobench.pipeline.core.hashing import canonical_json
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.dm_math import vocabulary
@@ -39,7 +39,7 @@ _LONGEST_LINE: Final = 4096  # bytes read at once; a question has 160
 
 
 @dataclass(frozen=True, slots=True)
-class ScanArgs:
+class ScanArgs(Arguments):
     """A file as it is now; another size or time of change means another scan."""
 
     path: Path
@@ -75,7 +75,7 @@ class MathFile:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadArgs:
+class ReadArgs(Arguments):
     """The first `count` examples of a file that belong to a split."""
 
     file: MathFile

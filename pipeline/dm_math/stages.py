@@ -20,7 +20,14 @@ import pyarrow as pa
 
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.arrays import offsets_of, pack, unpack
-from tangobench.pipeline.core.build import Output, Stage, Streamed, UnitResult, shard_unit
+from tangobench.pipeline.core.build import (
+    Arguments,
+    Output,
+    Stage,
+    Streamed,
+    UnitResult,
+    shard_unit,
+)
 from tangobench.pipeline.core.hashing import canonical_json
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.dm_math import vocabulary
@@ -31,7 +38,7 @@ from tangobench.pipeline.dm_math.units import Found
 
 
 @dataclass(frozen=True, slots=True)
-class DrawArgs:
+class DrawArgs(Arguments):
     """Pieces (name, first index, index after the last) of a split, and what draws them."""
 
     generator: dict[str, Any]
@@ -40,9 +47,8 @@ class DrawArgs:
     pieces: tuple[tuple[str, int, int], ...]
 
     def key(self) -> Any:
-        """All of it."""
-        own = {"seed": self.seed, "split": self.split, "pieces": self.pieces}
-        return {"generator": self.generator, **own}
+        """By name."""
+        return self.plain()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +97,10 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditArgs:
+class AuditArgs(Arguments):
     """Where the examples of some combinations are: (name, split, places)."""
 
     found: tuple[tuple[str, AnySplit, tuple[Found, ...]], ...]
-
-    def key(self) -> Any:
-        """All of it."""
-        return self.found
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +127,10 @@ def audit_combinations(args: AuditArgs, store: Store) -> Output:
 
 
 @dataclass(frozen=True, slots=True)
-class SidesArgs:
+class SidesArgs(Arguments):
     """Where test examples are."""
 
     found: tuple[Found, ...]
-
-    def key(self) -> Any:
-        """All of it."""
-        return self.found
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +150,7 @@ def audit_sides(args: SidesArgs, store: Store) -> Output:
 
 
 @dataclass(frozen=True, slots=True)
-class AssembleArgs:
+class AssembleArgs(Arguments):
     """Places of an index range of each combination; `first` is the number of the first one."""
 
     found: tuple[tuple[Found, ...], ...]
@@ -160,8 +158,8 @@ class AssembleArgs:
     first: int = 0
 
     def key(self) -> Any:
-        """All of it."""
-        return {"found": self.found, "batch_rows": self.batch_rows, "first": self.first}
+        """By name."""
+        return self.plain()
 
 
 def assemble_shard(args: AssembleArgs, store: Store) -> Streamed:

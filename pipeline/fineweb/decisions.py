@@ -25,6 +25,7 @@ import xxhash
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.arrays import NDArray, Section
 from tangobench.pipeline.core.build import (
+    Arguments,
     Job,
     Output,
     Record,
@@ -51,15 +52,11 @@ MOST_FILES: Final = 128  # files: more would be a range read per file and unit, 
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionsArgs:
+class DecisionsArgs(Arguments):
     """A unit, and into how many files decisions are partitioned."""
 
     unit: DecidedUnit
     parts: int
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.unit.key(), self.parts]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,14 +106,10 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output:
 
 
 @dataclass(frozen=True, slots=True)
-class FileArgs:
+class FileArgs(Arguments):
     """The rows of one file, in the order of the units."""
 
     sections: tuple[Section, ...]
-
-    def key(self) -> Any:
-        """All of it."""
-        return self.sections
 
 
 def write_file(args: FileArgs, store: Store) -> Streamed:

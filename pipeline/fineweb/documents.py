@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.arrays import NDArray, Section
+from tangobench.pipeline.core.build import Arguments
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import dedup
 from tangobench.pipeline.fineweb.keys import FINE, IGNORED, STATUS_NAMES
@@ -68,7 +69,7 @@ class Documents:
 
 
 @dataclass(frozen=True, slots=True)
-class DecidedUnit:
+class DecidedUnit(Arguments):
     """Where a unit's documents, the decisions on them and its texts are.
 
     `base` is the number of its first document; `near` lists the numbers of those that a near

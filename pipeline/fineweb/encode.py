@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from tangobench.pipeline.core import arrays, shards
 from tangobench.pipeline.core.arrays import NDArray, Section
-from tangobench.pipeline.core.build import Stage, Streamed, UnitResult, shard_unit
+from tangobench.pipeline.core.build import Arguments, Stage, Streamed, UnitResult, shard_unit
 from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import packing
@@ -41,7 +41,7 @@ SAMPLE_BYTES: Final = 1 << 16  # of a unit's 32 MiB: tiktoken takes 25 times as 
 
 
 @dataclass(frozen=True, slots=True)
-class Wave:
+class Wave(Arguments):
     """A range of the hash order, cut into equal buckets; the first comes with validation."""
 
     low: int
@@ -57,13 +57,9 @@ class Wave:
         place = order >> np.uint64(32)
         return np.asarray((place >= self.low) & (place < self.high))
 
-    def key(self) -> Any:
-        """All of it."""
-        return [self.low, self.high, self.buckets]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TokensArgs:
+class TokensArgs(Arguments):
     """A unit and what is wanted of it; `windows` is how many validation rows are asked for.
 
     `first_index` is the index of the unit's first document in each partition of the decisions.
@@ -77,7 +73,7 @@ class TokensArgs:
     seed: int
 
     def key(self) -> Any:
-        """All of it."""
+        """The rules apart."""
         rules = [self.width, self.windows, self.seed]
         return [self.unit.key(), self.first_index, self.wave.key(), rules]
 
@@ -151,17 +147,13 @@ def _write_tokens(
 
 
 @dataclass(frozen=True, slots=True)
-class MergeArgs:
+class MergeArgs(Arguments):
     """One bucket of a coarse wave in some units, to be cut into `count` buckets of a fine one."""
 
     sections: tuple[Section, ...]
     fine: Wave
     first: int
     count: int
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.sections, self.fine.key(), self.first, self.count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +276,7 @@ def pick(array: pa.Array, rows: NDArray) -> pa.Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Arguments):
     """Some tokens of a bucket's stream: `take` of them after the first `skip`."""
 
     bucket: tuple[Section, ...]
@@ -293,19 +285,15 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainShard:
+class TrainShard(Arguments):
     """Rows of a stretch of the training stream."""
 
-    pieces: tuple[Piece, ...]
     width: int
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.width, [[p.bucket, p.skip, p.take] for p in self.pieces]]
+    pieces: tuple[Piece, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class Window(Arguments):
     """A validation row: an object, its first byte there, the document and the place in it."""
 
     address: str
@@ -313,21 +301,13 @@ class Window:
     document: int
     offset: int
 
-    def key(self) -> Any:
-        """All of it."""
-        return [self.address, self.start, self.document, self.offset]
-
 
 @dataclass(frozen=True, slots=True)
-class ValidationShard:
+class ValidationShard(Arguments):
     """One row per window; a window lies inside one document."""
 
-    windows: tuple[Window, ...]
     width: int
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.width, [window.key() for window in self.windows]]
+    windows: tuple[Window, ...]
 
 
 def make_shard(args: TrainShard | ValidationShard, store: Store) -> Streamed:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.build import Job, Output, Stage
+from tangobench.pipeline.core.build import Arguments, Job, Output, Stage
 from tangobench.pipeline.core.patience import Access
 from tangobench.pipeline.core.pool import SerialRunner
 from tangobench.pipeline.core.spec import bad_value
@@ -107,7 +107,7 @@ def _stamp(path: str) -> Stamp:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckArgs:
+class CheckArgs(Arguments):
     """A file whose sha256 and size the hub's index claims."""
 
     file: SourceFile

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from tangobench.errors import InputError
 from tangobench.pipeline.core.arrays import NDArray, Section, pack_sections, pack_texts
-from tangobench.pipeline.core.build import Output, Record, Stage, UnitResult
+from tangobench.pipeline.core.build import Arguments, Output, Record, Stage, UnitResult
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import parquet
 from tangobench.pipeline.fineweb.dedup import key_rows
@@ -34,7 +34,7 @@ STATUS_NAMES: Final = ("fine", "dump-ignored", "text-null", "text-empty", "text-
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class Rules(Arguments):
     """Which dumps count, how URLs are compared, and into how many partitions keys are cut."""
 
     train_through: int
@@ -44,19 +44,11 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class KeysArgs:
+class KeysArgs(Arguments):
     """The rows to read and the rules."""
 
     reading: Reading
     rules: Rules
-
-    def key(self) -> Any:
-        """Content of the rows, and every rule."""
-        rules = self.rules
-        return [
-            self.reading.key(),
-            [rules.train_through, rules.validation, rules.aggressive, rules.parts],
-        ]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,7 @@ import numpy as np
 from tangobench.errors import CorruptionError
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.arrays import NDArray, Section
-from tangobench.pipeline.core.build import Job, Output, Stage, UnitResult
+from tangobench.pipeline.core.build import Arguments, Job, Output, Stage, UnitResult
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb.documents import TRAIN, VALIDATION, DecidedUnit, Documents
 from tangobench.pipeline.fineweb.keys import FINE
@@ -27,14 +27,10 @@ _NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class CollectArgs:
+class CollectArgs(Arguments):
     """A unit."""
 
     unit: DecidedUnit
-
-    def key(self) -> Any:
-        """All of it."""
-        return self.unit.key()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +56,10 @@ def collect_keys(args: CollectArgs, store: Store) -> Output:
 
 
 @dataclass(frozen=True, slots=True)
-class SortArgs:
+class SortArgs(Arguments):
     """Objects with the validation keys of units."""
 
     keys: tuple[str, ...]
-
-    def key(self) -> Any:
-        """All of it."""
-        return self.keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +80,12 @@ def sort_keys(args: SortArgs, store: Store) -> Output:
 
 
 @dataclass(frozen=True, slots=True)
-class LookupArgs:
+class LookupArgs(Arguments):
     """A unit, and the sorted keys of validation."""
 
     unit: DecidedUnit
     high: Section
     low: Section
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.unit.key(), self.high, self.low]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

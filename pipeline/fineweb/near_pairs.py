@@ -23,6 +23,7 @@ import pyarrow as pa
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.arrays import NDArray, Section
 from tangobench.pipeline.core.build import (
+    Arguments,
     Job,
     Output,
     Record,
@@ -50,15 +51,11 @@ _CANDIDATE: Final = np.dtype([("validation", "<i8"), ("training", "<i8"), ("band
 
 
 @dataclass(frozen=True, slots=True)
-class SignArgs:
+class SignArgs(Arguments):
     """A unit, and who signs."""
 
     unit: DecidedUnit
     engine: NearEngine
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.unit.key(), self.engine]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,15 +97,11 @@ def _bands(documents: NDArray, minima: NDArray) -> dict[str, NDArray]:
 
 
 @dataclass(frozen=True, slots=True)
-class SortArgs:
+class SortArgs(Arguments):
     """One band of all validation documents."""
 
     band: int
     sections: tuple[Section, ...]
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.band, self.sections]
 
 
 def sort_band(args: SortArgs, store: Store) -> Output:
@@ -121,7 +114,7 @@ def sort_band(args: SortArgs, store: Store) -> Output:
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class Signed(Arguments):
     """The signatures of a unit's validation documents; `base` is its first document's number."""
 
     base: int
@@ -130,7 +123,7 @@ class Signed:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MatchArgs:
+class MatchArgs(Arguments):
     """A unit with signed training documents, and the validation documents by band."""
 
     unit: DecidedUnit
@@ -142,7 +135,7 @@ class MatchArgs:
 
     def key(self) -> Any:
         """The sorted bands follow from the signatures; they are named all the same."""
-        signed = [[s.base, s.bands, s.minima] for s in self.validation]
+        signed = [signed.key() for signed in self.validation]
         mine = [self.unit.key(), self.bands, self.minima]
         return [mine, self.sorted_bands, signed, self.parts]
 
@@ -207,15 +200,11 @@ def _compare(
 
 
 @dataclass(frozen=True, slots=True)
-class PairsArgs:
+class PairsArgs(Arguments):
     """The candidates for one file, and the units that hold its validation documents."""
 
     candidates: tuple[Section, ...]
     units: tuple[tuple[int, Section], ...]
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.candidates, self.units]
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,14 +258,10 @@ def _idents(units: Sequence[tuple[int, Section]], documents: NDArray, store: Sto
 
 
 @dataclass(frozen=True, slots=True)
-class TableArgs:
+class TableArgs(Arguments):
     """An object with pairs."""
 
     pairs: str
-
-    def key(self) -> Any:
-        """All of it."""
-        return self.pairs
 
 
 def write_pairs(args: TableArgs, store: Store) -> Streamed:
@@ -294,15 +279,11 @@ def write_pairs(args: TableArgs, store: Store) -> Streamed:
 
 
 @dataclass(frozen=True, slots=True)
-class DropArgs:
+class DropArgs(Arguments):
     """All pairs, and the number of each unit's first document (the last is the total)."""
 
     pairs: tuple[str, ...]
     bounds: tuple[int, ...]
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.pairs, self.bounds]
 
 
 def list_drops(args: DropArgs, store: Store) -> Output:

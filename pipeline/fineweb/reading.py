@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 
+from tangobench.pipeline.core.build import Arguments
 from tangobench.pipeline.core.patience import PATIENCE
 from tangobench.pipeline.fineweb import parquet
 from tangobench.pipeline.fineweb import sample as fineweb_sample
@@ -24,7 +25,7 @@ _COLUMNS: Final = ["id", "dump", "url", "text", "date"]
 
 
 @dataclass(frozen=True, slots=True)
-class SampleRows:
+class SampleRows(Arguments):
     """Documents start..stop-1 of the embedded sample."""
 
     start: int
@@ -64,7 +65,7 @@ class SampleRows:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FileRows:
+class FileRows(Arguments):
     """Row groups groups[0]..groups[1]-1 of a Parquet file.
 
     Without `with_texts` neither texts nor URLs are read: all rows are of ignored dumps.

@@ -26,7 +26,15 @@ import pyarrow.compute as pc
 
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.arrays import NDArray, Section
-from tangobench.pipeline.core.build import Job, Output, Record, Stage, Streamed, UnitResult
+from tangobench.pipeline.core.build import (
+    Arguments,
+    Job,
+    Output,
+    Record,
+    Stage,
+    Streamed,
+    UnitResult,
+)
 from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import components, dedup
@@ -47,15 +55,11 @@ def partitions_for(rows: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupsArgs:
+class GroupsArgs(Arguments):
     """One partition of the keys of every unit, and the number of each unit's first document."""
 
     keys: tuple[Section, ...]
     bases: tuple[int, ...]
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.keys, self.bases]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ def find_groups(args: GroupsArgs, store: Store) -> Output:
 
 
 @dataclass(frozen=True, slots=True)
-class ComponentsArgs:
+class ComponentsArgs(Arguments):
     """Objects with edges, and the number of each unit's first document (the last is the total)."""
 
     edges: tuple[str, ...]
@@ -143,17 +147,13 @@ def _labels(args: ComponentsArgs, store: Store) -> Iterator[components.Pairs]:
 
 
 @dataclass(frozen=True, slots=True)
-class MembersArgs:
+class MembersArgs(Arguments):
     """A unit's documents, and the components of those that are linked."""
 
     documents: Section
     base: int
     labels: Section
     parts: int
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.documents, self.base, self.labels, self.parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,17 +192,13 @@ def collect_members(args: MembersArgs, store: Store) -> Output:
 
 
 @dataclass(frozen=True, slots=True)
-class ChoiceArgs:
+class ChoiceArgs(Arguments):
     """The members of one partition of the components, and the rules of the choice."""
 
     members: tuple[Section, ...]
     bases: tuple[int, ...]
     train_through: int
     duplicates: Duplicates
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.members, self.bases, self.train_through, self.duplicates]
 
 
 def choose_representatives(args: ChoiceArgs, store: Store) -> Output:
@@ -229,17 +225,13 @@ def _frame(found: dict[str, NDArray]) -> pl.DataFrame:
 
 
 @dataclass(frozen=True, slots=True)
-class DecideArgs:
+class DecideArgs(Arguments):
     """A unit's documents and what was decided on the linked ones among them."""
 
     documents: Section
     base: int
     linked: tuple[Section, ...]
     train_through: int
-
-    def key(self) -> Any:
-        """All of it."""
-        return [self.documents, self.base, self.linked, self.train_through]
 
 
 def decide_unit(args: DecideArgs, store: Store) -> Output:

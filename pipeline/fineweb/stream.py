@@ -204,7 +204,7 @@ def _train(waves: Sequence[_Encoded], want: Wanted) -> tuple[list[Unit], dict[st
         for at, skip, take in packing.pieces(totals, first * width, stop * width):
             wave, bucket = places[at]
             pieces.append(wave.piece(bucket, skip, take))
-        args = TrainShard(tuple(pieces), width)
+        args = TrainShard(width, tuple(pieces))
         units.append(SHARDS.unit(f"train rows {first}-{stop - 1}", args, stop - first))
     counts = {"train": count * width, "train_tail": 0, "train_beyond": 0}
     rest = int(totals.sum()) - count * width
@@ -226,7 +226,7 @@ def _validation(first_wave: _Encoded, want: Wanted) -> tuple[list[Unit], int]:
     units = [
         SHARDS.unit(
             f"validation rows {first}-",
-            ValidationShard(tuple(windows[first : first + step]), want.context),
+            ValidationShard(want.context, tuple(windows[first : first + step])),
             min(len(windows) - first, step),
         )
         for first in range(0, max(1, len(windows)), step)

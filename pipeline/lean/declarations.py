@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.pipeline.core.arrays import unpack, unpack_texts
-from tangobench.pipeline.core.build import Output, UnitResult
+from tangobench.pipeline.core.build import Arguments, Output, UnitResult
 from tangobench.pipeline.core.hashing import rows_sha256
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.lean.encode import STYLES
@@ -40,16 +40,15 @@ class TableBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class TableArgs:
+class TableArgs(Arguments):
     """All batches, in the order of the rows."""
 
     proof_tokens: int
     batches: tuple[TableBatch, ...]
 
     def key(self) -> Any:
-        """All of it."""
-        listed = [asdict(batch) for batch in self.batches]
-        return {"what": "table", "proof_tokens": self.proof_tokens, "batches": listed}
+        """By name."""
+        return {"what": "table", **asdict(self)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import numpy as np
 import xxhash
 
 from tangobench.pipeline.core.arrays import offsets_of, pack, pack_texts
-from tangobench.pipeline.core.build import Output, Stage, UnitResult
+from tangobench.pipeline.core.build import Arguments, Output, Stage, UnitResult
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.lean.git import File, read_files
 from tangobench.pipeline.lean.lexer import Unterminated
@@ -61,7 +61,7 @@ def prompt_seam(data: bytes, declaration: Declaration) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class TokensArgs:
+class TokensArgs(Arguments):
     """Files by (path, blob) in a git directory, and the kinds of declarations to cut."""
 
     git_dir: Path

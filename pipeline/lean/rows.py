@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.arrays import offsets_of, unpack, unpack_texts
-from tangobench.pipeline.core.build import Streamed, shard_unit
+from tangobench.pipeline.core.build import Arguments, Streamed, shard_unit
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.lean.spec import KINDS
 from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
@@ -31,7 +31,7 @@ _PARTS: Final = 4  # of a proof row: the file's tokens, the piece up to the proo
 
 
 @dataclass(frozen=True, slots=True)
-class SourceArgs:
+class SourceArgs(Arguments):
     """Batches of encoded files, and the files of each that are left out."""
 
     context: int
@@ -39,13 +39,12 @@ class SourceArgs:
     left_out: tuple[list[int], ...]
 
     def key(self) -> Any:
-        """All of it."""
-        own = {"batches": self.batches, "left_out": self.left_out}
-        return {"what": "source", "context": self.context, **own}
+        """By name."""
+        return {"what": "source", **self.plain()}
 
 
 @dataclass(frozen=True, slots=True)
-class ProofArgs:
+class ProofArgs(Arguments):
     """Batches of encoded files, and the declarations of each that are dropped."""
 
     prompt_tokens: int
@@ -54,9 +53,8 @@ class ProofArgs:
     dropped: tuple[list[int], ...]
 
     def key(self) -> Any:
-        """All of it."""
-        rules = {"prompt_tokens": self.prompt_tokens, "proof_tokens": self.proof_tokens}
-        return {"what": "proof", **rules, "batches": self.batches, "dropped": self.dropped}
+        """By name."""
+        return {"what": "proof", **self.plain()}
 
 
 def source_shard(args: SourceArgs, store: Store) -> Streamed:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from tangobench.pipeline.core import arrays
-from tangobench.pipeline.core.build import Job, Output, Stage, Unit
+from tangobench.pipeline.core.build import Arguments, Job, Output, Stage, Unit
 from tangobench.pipeline.core.store import open_store
 
 ROW = np.dtype([("key", "<u8"), ("place", "<u4")])
@@ -40,9 +42,10 @@ def test_arrow_texts_are_those_of_the_list(cut):
     assert arrays.pack(arrays.pack_texts("t", plain)) == arrays.pack(found)
 
 
-class Args:
-    def __init__(self, what: str, where: str) -> None:
-        self.what, self.where = what, where
+@dataclass(frozen=True, slots=True)
+class Args(Arguments):
+    what: str
+    where: str
 
     def key(self) -> list[str]:
         return [self.what]
@@ -61,3 +64,21 @@ def test_only_the_key_of_arguments_decides(tmp_path):
     assert job.run(stage, [Unit("plain", ["x"])]) == first
     job.run(stage, [stage.unit("c", Args("y", "elsewhere"))])
     assert ran == ["here", "elsewhere"]
+
+
+@dataclass(frozen=True, slots=True)
+class Inner(Arguments):
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outer(Arguments):
+    one: Inner
+    args: Args
+    many: tuple[Inner, ...]
+    none: tuple[Inner, ...] = ()
+
+
+def test_all_fields_are_the_key_unless_arguments_say_otherwise():
+    outer = Outer(Inner(1), Args("x", "here"), (Inner(2), Inner(3)))
+    assert outer.key() == [1, ["x"], [2, 3], ()]
