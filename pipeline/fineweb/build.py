@@ -131,7 +131,9 @@ def _provenance(origin: dict[str, Any]) -> dict[str, Any]:
     """Where the bytes came from, if from a hub."""
     if origin.get("kind") != "hub":
         return {}
-    return {"hub": {key: origin[key] for key in ("endpoint", "repository", "commit")}}
+    found = {key: origin[key] for key in ("endpoint", "repository", "commit")}
+    # Of files that were read in part, the sha256 that the hub's index claims; nobody checked it.
+    return {"hub": {**found, **({"claims": c} if (c := origin.get("claims")) else {})}}
 
 
 def _card(spec: Spec, origin: dict[str, Any]) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """The input of a FineWeb-Edu build, cut into units: ranges of row groups, or of the sample.
 
 - Files are known by their bytes and taken in the order of their sha256; the same bytes twice are
-  one file. Local files are hashed on every run, so a changed file is never taken for the old one,
-  and one that changes during the build ends it. The hub's files are downloaded once and then local;
-  with `--stream` a sha256 that its index claims is checked once per unit store.
+  one file. A file that is read in part is known by the rows of each row group instead.
+- Local files are hashed on every run, so a changed file is never taken for the old one, and one
+  that changes during the build ends it. The hub's files are downloaded once and then local; with
+  `--stream` a sha256 that its index claims is checked once per unit store.
 
 Usage: `inputs = find_inputs(spec, "data/*.parquet", job)`.
 """
@@ -11,7 +12,7 @@ Usage: `inputs = find_inputs(spec, "data/*.parquet", job)`.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -35,7 +36,7 @@ from tangobench.pipeline.fineweb.sources import (
 )
 from tangobench.pipeline.fineweb.sources.download import download
 from tangobench.pipeline.fineweb.sources.hub import HubParts, changed, list_hub
-from tangobench.pipeline.fineweb.spec import Spec
+from tangobench.pipeline.fineweb.spec import Part, Spec, config_folder
 
 Stamp = tuple[int, int, int] | None
 
@@ -78,7 +79,7 @@ def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
     # One file is looked at here, while workers still start.
     runner = job.runner if len(labels) > 1 else SerialRunner()
     infos = list(runner.map(look, listing.files, labels))
-    claims = [file for file in listing.files if file.sha256 and "://" in file.url]
+    claims = [f for f in listing.files if f.sha256 and "://" in f.url and not f.groups]
     job.run(CHECK, [CHECK.unit(f.name, CheckArgs(f), float(f.size or 1)) for f in claims])
     unique = {info.sha256: info for info in infos}
     files = [unique[sha256] for sha256 in sorted(unique)]
@@ -92,9 +93,9 @@ def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
     rules = _rules(spec, partitions_for(rows))
     ranges = [reading for file in files for reading in _file_rows(file, spec.unit_bytes)]
     units = [KeysArgs(reading, rules) for reading in ranges]
-    identity = [{"sha256": f.sha256, "size": f.size, "rows": f.rows} for f in files]
     origin = {**listing.origin, "files": {f.name: f.sha256 for f in infos}}
-    return Inputs(units, rows, {"files": identity}, origin, stamps)
+    origin["claims"] = {f.name: f.sha256 for f in listing.files if f.groups and f.sha256}
+    return Inputs(units, rows, {"files": [f.identity() for f in files]}, origin, stamps)
 
 
 def _stamp(path: str) -> Stamp:
@@ -143,15 +144,23 @@ def _listing(spec: Spec, source: str | None, patience: float) -> Listing:
         _require_agreement(spec)
         repository, revision = named or (spec.hub.repository, None)
         wanted = HubParts(
-            repository=repository,
-            revision=revision or spec.hub.revision,
-            parts=(
-                (spec.hub.train, spec.hub.train_files),
-                (spec.hub.validation, spec.hub.validation_files),
-            ),
+            repository=repository, revision=revision or spec.hub.revision, parts=spec.hub.parts()
         )
         return list_hub(wanted, patience)
-    return list_files(str(source))
+    return _as_on_the_hub(spec.hub.parts(), list_files(str(source)))
+
+
+def _as_on_the_hub(parts: Sequence[Part], listing: Listing) -> Listing:
+    """What a profile with limits reads, if the files are in the folders of the repository."""
+    chosen: dict[str, SourceFile] = {}
+    for part in parts:
+        folder = f"/{config_folder(part.config)}/"
+        inside = [file for file in listing.files if folder in f"/{file.name}"]
+        if not inside or not any(p.files or p.groups for p in parts):
+            return listing
+        for file in inside[: part.files or None]:
+            chosen.setdefault(file.name, replace(file, groups=part.groups))
+    return replace(listing, files=list(chosen.values()))
 
 
 def _require_agreement(spec: Spec) -> None:

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tangobench.errors import InputError, TangobenchError
+from tangobench.pipeline.core.hashing import RowsHasher, digest
 from tangobench.pipeline.fineweb.sources import SourceFile, open_input
 from tangobench.pipeline.fineweb.spec import dump_order
 
@@ -34,16 +35,23 @@ _BATCH: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """What is known of a row group; `outside` if it holds documents of unwanted dumps only."""
+    """What is known of a row group; `outside` if it holds documents of unwanted dumps only.
+
+    `rows_sha256` is known where a file is read in part.
+    """
 
     rows: int
     size: int
     outside: bool
+    rows_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """An input file that can be read: identity, schema and row groups are known."""
+    """An input file that can be read: identity, schema and row groups are known.
+
+    `sha256` is that of its bytes, or of its row groups' hashes where it is read in part.
+    """
 
     name: str
     url: str
@@ -54,27 +62,55 @@ class FileInfo:
     groups: tuple[RowGroup, ...]
     patience: float
 
+    def identity(self) -> dict[str, Any]:
+        """What the lock says of it."""
+        if self.groups and self.groups[0].rows_sha256:
+            return {"groups": [{"rows": g.rows, "rows_sha256": g.rows_sha256} for g in self.groups]}
+        return {"sha256": self.sha256, "size": self.size, "rows": self.rows}
+
 
 def inspect(file: SourceFile, *, last_train: int, validation: Sequence[int]) -> FileInfo:
     """Hash a file, unless it is afar and its hub claims a hash, and check its footer."""
     with _opened(file) as handle:
         sha256, size = file.sha256, file.size or 0
-        if sha256 is None or "://" not in file.url:
+        if not file.groups and (sha256 is None or "://" not in file.url):
             sha256, size = _hash(handle)
             handle.seek(0)
             if sha256 != (file.sha256 or sha256):
                 raise _not_claimed(file, sha256)
         metadata, schema = _footer(file.name, handle)
         _check_schema(file.name, schema)
-        groups, outside = metadata.num_row_groups, set[int]()
+        count = min(metadata.num_row_groups, file.groups or metadata.num_row_groups)
+        outside = set[int]()
         if "://" not in file.url:  # from afar, a request per row group is too much to pay
-            outside = _outside(file.name, handle, groups, last_train, validation)
-    rows = [metadata.row_group(n) for n in range(groups)]
-    known = tuple(RowGroup(r.num_rows, r.total_byte_size, n in outside) for n, r in enumerate(rows))
+            outside = _outside(file.name, handle, count, last_train, validation)
+    groups = [metadata.row_group(n) for n in range(count)]
     has_date = "date" in schema.names
-    return FileInfo(
-        file.name, file.url, size, sha256, metadata.num_rows, has_date, known, file.patience
+    rows = [group.num_rows for group in groups]
+    hashes = _hash_groups(file, rows, has_date) if file.groups else [""] * count
+    known = tuple(
+        RowGroup(group.num_rows, group.total_byte_size, n in outside, hashes[n])
+        for n, group in enumerate(groups)
     )
+    name, url = file.name, file.url
+    sha256 = digest(hashes) if file.groups else str(sha256)
+    return FileInfo(name, url, size, sha256, sum(rows), has_date, known, file.patience)
+
+
+def _hash_groups(file: SourceFile, rows: Sequence[int], has_date: bool) -> list[str]:
+    """The hash of the rows of each of the first row groups, whatever batches they come in."""
+    found, hasher, missing = [], RowsHasher(), list(rows)
+    for table in read(file, range(len(rows)), [*_REQUIRED, *(["date"] if has_date else [])]):
+        start = 0
+        while start < table.num_rows:
+            some = table.slice(start, missing[0])
+            hasher.update(some)
+            start += some.num_rows
+            missing[0] -= some.num_rows
+            if missing[0] == 0:
+                found.append(hasher.hexdigest())
+                hasher, missing = RowsHasher(), missing[1:]
+    return found
 
 
 def _not_claimed(file: SourceFile, found: str) -> InputError:
@@ -97,14 +133,16 @@ def hash_file(file: SourceFile) -> tuple[str, int]:
         return _hash(handle)
 
 
-def promised(file: SourceFile) -> tuple[int, int]:
-    """How many rows and bytes of text the footer promises."""
+def promised(file: SourceFile) -> tuple[int, int, int]:
+    """How many rows, bytes of Parquet and bytes of text the footer promises."""
     with _opened(file) as handle:
         metadata = _footer(file.name, handle)[0]
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    columns = (group.column(at) for group in groups for at in range(group.num_columns))
-    sizes = (c.total_uncompressed_size for c in columns if c.path_in_schema == "text")
-    return int(metadata.num_rows), sum(sizes)
+    count = min(metadata.num_row_groups, file.groups or metadata.num_row_groups)
+    groups = [metadata.row_group(number) for number in range(count)]
+    columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+    size = sum(c.total_compressed_size for c in columns)
+    text = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == "text")
+    return sum(group.num_rows for group in groups), size, text
 
 
 @contextlib.contextmanager

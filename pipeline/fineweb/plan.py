@@ -19,6 +19,7 @@ from tangobench.pipeline.fineweb.sources import hub_name
 from tangobench.pipeline.fineweb.spec import Spec, config_folder
 
 # (rows, Parquet bytes) of parts of HuggingFaceFW/fineweb-edu; one dump is the average of 95.
+# Files have about 2 GB, row groups 1,000 rows.
 _TEN_BILLION: Final = (9_672_101, 28_500_000_000)
 _WHOLE: Final = (1_260_000_000, 3_700_000_000_000)
 _KNOWN: Final = {
@@ -28,6 +29,9 @@ _KNOWN: Final = {
     "data": _WHOLE,
 }
 _ONE_DUMP: Final = (_WHOLE[0] // 95, _WHOLE[1] // 95)
+_FILE_BYTES: Final = 2.04e9
+_REQUESTS: Final = 3  # per file: its address, its bytes, its name in the cache
+_SPEEDS: Final = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
 _TEXT_PER_PARQUET: Final = 1.75
 _START: Final = 1.0  # seconds: imports, the encoder, publishing
 _HASH_RATE: Final = 1.2e9  # bytes of Parquet per core-second: sha256
@@ -70,7 +74,7 @@ def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     memory = _memory(rows, edges, unit, text / max(rows, 1), workers)
     lines = [
         f"input    {size / 1e9:,.1f} GB of Parquet ({known}), read {3 + near} times",
-        f"network  not in the time: {size / 125e6 / 3600:,.1f} hours at 1 Gbit/s",
+        *_network(spec, source, size),
         *_settings(spec, rows, edges, text, unit),
     ]
     return {
@@ -83,8 +87,34 @@ def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     }
 
 
+def _network(spec: Spec, source: str | None, size: float) -> list[str]:
+    """What travels from the hub, once; how many requests; for how long."""
+    if not _from_hub(spec, source):
+        return []
+    parts = []
+    for config, files, groups in spec.hub.parts():
+        which = f"the first {files} of its files" if files else "all its files"
+        parts.append(
+            f"{config}: {which}" + (f", the first {groups} row groups of each" if groups else "")
+        )
+    requests = 20 + _REQUESTS * max(1, round(size / _FILE_BYTES))
+    hours = ", ".join(f"{size * 8 / bits / 3600:,.2g} at {name}" for name, bits in _SPEEDS.items())
+    return [
+        f"files    {'; '.join(parts)}",
+        f"network  {size / 1e9:,.1f} GB once, about {requests:,} requests (the hub allows 3,000 in "
+        "5 minutes, 5,000 with HF_TOKEN)",
+        f"download {hours} hours, not in the time above",
+    ]
+
+
+def _from_hub(spec: Spec, source: str | None) -> bool:
+    if source is None:
+        return spec.source == "hub"
+    return source == "hub" or hub_name(source) is not None
+
+
 def _edge_rate(spec: Spec, source: str | None) -> float:
-    hub = source in (None, "hub") and spec.source == "hub"
+    hub = _from_hub(spec, source)
     return _EDGES_WHOLE if hub and config_folder(spec.hub.train).startswith("data") else _EDGES
 
 
@@ -105,8 +135,8 @@ def _settings(spec: Spec, rows: int, edges: float, text: float, unit: int) -> li
     parts = partitions_for(rows)
     graph = "in memory" if edges <= EDGES_IN_MEMORY else "spilled to disk"
     lines = [
-        f"settings: {parts} hash partitions of {PART_ROWS:,} documents, components {graph}, "
-        f"units of {unit >> 20:,} MiB (about {max(1, round(text / unit)):,})"
+        f"settings: {parts} hash partition{'s' if parts > 1 else ''} of {PART_ROWS:,} documents, "
+        f"components {graph}, units of {unit >> 20:,} MiB (about {max(1, round(text / unit)):,})"
     ]
     if unit != spec.unit_bytes:
         lines.append(f"for units of that size: --set unit_bytes={unit}")
@@ -122,14 +152,20 @@ def _input(spec: Spec, source: str | None) -> tuple[int, float, float, str]:
     """Rows, bytes of Parquet, bytes of text, and how they are known."""
     if source is None and spec.source == "sample":
         return fineweb_sample.count(), 4e6, 4e6 * _TEXT_PER_PARQUET, "the embedded sample"
-    if source in (None, "hub") or hub_name(str(source)) is not None:
+    if _from_hub(spec, source):
         rows = size = 0.0
-        for folder, limit in spec.hub.folders():
+        seen: list[str] = []
+        for config, files, groups in spec.hub.parts():
+            folder = config_folder(config)
+            if any(folder == other or folder.startswith(f"{other}/") for other in seen):
+                continue  # a dump inside `data`
+            seen.append(folder)
             known = _KNOWN.get(folder, _ONE_DUMP)
-            share = min(1.0, limit / 14) if limit else 1.0
+            share = min(1.0, files * _FILE_BYTES / known[1]) if files else 1.0
+            if groups and files:
+                share = min(share, 1000 * groups * files / known[0])
             rows, size = rows + share * known[0], size + share * known[1]
         return int(rows), size, size * _TEXT_PER_PARQUET, "estimated from published sizes"
-    files = list_source(spec, source).files
-    size = float(sum(file.size or 0 for file in files))
-    found = [promised(file) for file in files]
-    return sum(r for r, _ in found), size, sum(t for _, t in found), "from the files' footers"
+    found = [promised(file) for file in list_source(spec, source).files]
+    rows, size, text = (sum(column) for column in zip(*found, strict=True))
+    return rows, float(size), text, "from the files' footers"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from tangobench.pipeline.core.spec import UNHASHED, bad_value
 
@@ -41,9 +41,20 @@ def config_folder(name: str) -> str:
     return f"data/{name}" if dump_order(name) else name
 
 
+class Part(NamedTuple):
+    """A config or folder of the repository: its first files, of each the first row groups.
+
+    0 means all of them.
+    """
+
+    config: str
+    files: int
+    groups: int
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hub:
-    """Which part of the dataset repository is read; 0 files means all."""
+    """Which parts of the dataset repository are read; 0 files or row groups of each means all."""
 
     repository: str
     revision: str
@@ -51,6 +62,8 @@ class Hub:
     validation: str
     train_files: int = 0
     validation_files: int = 0
+    train_groups: int = 0
+    validation_groups: int = 0
 
     @property
     def validation_dump(self) -> str | None:
@@ -58,12 +71,12 @@ class Hub:
         name = config_folder(self.validation).removeprefix("data/")
         return name if dump_order(name) else None
 
-    def folders(self) -> tuple[tuple[str, int], ...]:
-        """Folders with file limits; what lies inside the other folder is listed once."""
-        train, validation = config_folder(self.train), config_folder(self.validation)
-        if validation == train or validation.startswith(f"{train}/"):
-            return ((train, self.train_files),)
-        return tuple(sorted({train: self.train_files, validation: self.validation_files}.items()))
+    def parts(self) -> tuple[Part, ...]:
+        """Both sides; a file that is in both is read as the first says."""
+        return (
+            Part(self.train, self.train_files, self.train_groups),
+            Part(self.validation, self.validation_files, self.validation_groups),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +108,7 @@ class Spec:
             raise bad_value("context", self.context, "a length from 2 to 65,536")
         if not 0 <= self.seed < 1 << 64:
             raise bad_value("seed", self.seed, "a number from 0 to 2^64 - 1")
-        for key in ("train_files", "validation_files"):
+        for key in ("train_files", "validation_files", "train_groups", "validation_groups"):
             if getattr(self.hub, key) < 0:
                 raise bad_value(f"hub.{key}", getattr(self.hub, key), "0 (all) or a count")
         last = dump_order(self.train_through)

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 REPOSITORY = "someone/fineweb-edu"
 COMMIT = "a" * 40
-FOLDERS = (("sample/10BT", 0), ("data/CC-MAIN-2023-50", 0))
+FOLDERS = (("sample/10BT", 0, 0), ("data/CC-MAIN-2023-50", 0, 0))
 FAULTS = ("cut", "short", "429", "503", "other-bytes", "moved")
 PAGE = 4
 

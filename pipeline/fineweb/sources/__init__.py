@@ -28,13 +28,17 @@ _HUB_NAME: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One input file; `sha256` is None until somebody has read it."""
+    """One input file; `sha256` is what the hub's index claims, None if there is no claim.
+
+    `groups` is how many of its row groups are read, the first ones; 0 means all.
+    """
 
     name: str
     url: str
     size: int | None = None
     sha256: str | None = None
     patience: float = PATIENCE
+    groups: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ Usage: `listing = download(list_hub(wanted, 120.0), reporter, 120.0)`.
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,24 +24,39 @@ from tangobench.pipeline.core.hashing import sha256_file
 from tangobench.pipeline.core.patience import Patience
 from tangobench.pipeline.core.progress import Reporter, size
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
-from tangobench.pipeline.fineweb.sources.hub import cache_folder, cached, changed, require_commit
+from tangobench.pipeline.fineweb.sources.hub import (
+    cache_folder,
+    cached,
+    changed,
+    hint,
+    part_path,
+    require_commit,
+)
 
 _AT_ONCE: Final = 4
 _FOREVER: Final = 1e9
+_GROUP_BYTES: Final = 3_000_000  # FineWeb-Edu has row groups of 1,000 rows
+_TAIL: Final = 8  # the length of the footer, and the end mark
 
 
 def download(listing: Listing, reporter: Reporter, seconds: float) -> Listing:
     """The same files, on this machine."""
     repository, commit = listing.origin.get("repository", ""), listing.origin.get("commit", "")
     afar = [file for file in listing.files if file.url.startswith("hf://")]
-    missing = [f for f in afar if cached(repository, commit, f.name, f.size) is None]
+    missing = [file for file in afar if cached(repository, commit, file) is None]
     if missing:
-        _require_room(repository, sum(file.size or 0 for file in missing))
-        fetch(repository, commit, missing, reporter, seconds)
-    here = {
-        file.name: replace(file, url=str(cached(repository, commit, file.name, file.size)))
-        for file in afar
-    }
+        _require_room(repository, sum(map(_travels, missing)))
+        try:
+            fetch(repository, commit, missing, reporter, seconds)
+        except ResourceError as error:
+            lacks = [file.name for file in missing if cached(repository, commit, file) is None]
+            raise ResourceError(
+                f"{error.message}; of {len(afar)} files the cache lacks {', '.join(lacks)}",
+                kind=error.kind,
+                fix=f"{error.fix}; or, {hint(repository, commit, lacks)}",
+                missing=lacks,
+            ) from error
+    here = {file.name: replace(file, url=str(cached(repository, commit, file))) for file in afar}
     return Listing([here.get(file.name, file) for file in listing.files], listing.origin)
 
 
@@ -49,6 +65,11 @@ def fetch(
 ) -> None:
     """Some files into the cache."""
     _Transfer(repository, commit, reporter, seconds).run(files)
+
+
+def _travels(file: SourceFile) -> int:
+    """About how many bytes of a file are wanted."""
+    return min(file.size or 0, file.groups * _GROUP_BYTES or file.size or 0)
 
 
 def _require_room(repository: str, needed: int) -> None:
@@ -73,7 +94,7 @@ class _Transfer:
 
     def run(self, files: list[SourceFile]) -> None:
         """Fetch all of them; the first failure stops the others."""
-        self._total = sum(file.size or 0 for file in files)
+        self._total = sum(map(_travels, files))
         self._reporter.start("download", len(files), float(self._total))
         pool = ThreadPoolExecutor(_AT_ONCE)
         try:
@@ -110,6 +131,8 @@ class _Transfer:
         from huggingface_hub.utils._runtime import is_xet_available
 
         remote = self._look(file)
+        if file.groups:
+            return self._fetch_part(file, remote, patience)
         if remote.xet_file_data is None or not is_xet_available():
             self._fetch(file, remote, patience)
             if self._stop.is_set():
@@ -162,18 +185,49 @@ class _Transfer:
                 if not continued:  # what an earlier run left may have been the fault
                     raise changed(file, "other bytes")
 
-    def _append(self, target: Any, remote: Any, patience: Patience) -> None:
+    def _fetch_part(self, file: SourceFile, remote: Any, patience: Patience) -> None:
+        """The footer and the first row groups, in a file with a hole between them."""
+        place = part_path(self._repository, self._commit, file)
+        partial = place.with_name(f"{place.name}.incomplete")
+        with exclusive(place.with_name(f"{place.name}.lock"), wait_seconds=_FOREVER):
+            end = self._range(remote, patience, remote.size - _TAIL, remote.size)
+            footer = remote.size - _TAIL - int.from_bytes(end[:4], "little")
+            tail = self._range(remote, patience, max(footer, 0), remote.size)
+            if self._stop.is_set():
+                return
+            stop = _end_of_groups(file, tail)
+            with partial.open("ab") as target:  # longer if it was interrupted before its new name
+                while target.tell() < stop and not self._stop.is_set():
+                    self._append(target, remote, patience, stop=stop)
+            if not self._stop.is_set():
+                with partial.open("r+b") as target:
+                    target.seek(footer)
+                    target.write(tail)
+                partial.rename(place)
+
+    def _range(self, remote: Any, patience: Patience, start: int, stop: int) -> bytes:
+        found = io.BytesIO()
+        while start + found.tell() < stop and not self._stop.is_set():
+            self._append(found, remote, patience, base=start, stop=stop)
+        return found.getvalue()
+
+    def _append(
+        self, target: Any, remote: Any, patience: Patience, *, base: int = 0, stop: int = 0
+    ) -> None:
+        """One request for what `target` lacks of the file from `base` to `stop` (0: its end)."""
         from huggingface_hub.utils._headers import build_hf_headers
         from huggingface_hub.utils._http import get_session, hf_raise_for_status
 
         headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
         if urlsplit(remote.location).netloc != urlsplit(endpoint()).netloc:
             headers.pop("authorization", None)  # the token is the hub's, not its storage's
-        if (start := target.tell()) > 0:
-            headers["Range"] = f"bytes={start}-"
+        if (start := base + target.tell()) > 0 or stop:
+            headers["Range"] = f"bytes={start}-{stop - 1 if stop else ''}"
         with get_session().stream("GET", remote.location, headers=headers) as response:
             hf_raise_for_status(response)
-            if start and response.status_code != 206:
+            if "Range" in headers and response.status_code != 206:
+                if stop:
+                    raise TimeoutError("the hub's storage does not answer ranges")
                 target.truncate(0)
                 target.seek(0)
             before = target.tell()
@@ -185,6 +239,25 @@ class _Transfer:
                     return
         if target.tell() == before:
             raise TimeoutError("the connection closed before its first byte")
+
+
+def _end_of_groups(file: SourceFile, tail: bytes) -> int:
+    """Where the last wanted row group ends."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_metadata(io.BytesIO(b"PAR1" + tail))
+        groups = [metadata.row_group(n) for n in range(min(file.groups, metadata.num_row_groups))]
+    except (pa.ArrowException, ValueError, OSError):
+        raise changed(file, "a file without a Parquet footer") from None
+    columns = (group.column(at) for group in groups for at in range(group.num_columns))
+    return max((_begin(column) + column.total_compressed_size for column in columns), default=4)
+
+
+def _begin(column: Any) -> int:
+    dictionary = column.dictionary_page_offset
+    return int(min(column.data_page_offset, dictionary or column.data_page_offset))
 
 
 def _lost(file: SourceFile, error: Exception) -> InputError:

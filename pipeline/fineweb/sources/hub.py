@@ -13,7 +13,8 @@ Usage: `listing = list_hub(wanted, 120.0)`.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from tangobench.pipeline.core.patience import patiently
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
 from tangobench.pipeline.fineweb.sources.configs import files_of
+from tangobench.pipeline.fineweb.spec import Part, config_folder
 
 _CARD: Final = "README.md"
 _FULL_ID: Final = re.compile("[0-9a-f]{40}")
@@ -31,22 +33,26 @@ _FULL_ID: Final = re.compile("[0-9a-f]{40}")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HubParts:
-    """Parts of a dataset repository: configs or folders, each with how many files (0: all)."""
+    """Parts of a dataset repository at a revision."""
 
     repository: str
     revision: str
-    parts: tuple[tuple[str, int], ...]
+    parts: tuple[Part, ...]
 
-    def of(self, tree: dict[str, Any], card: str) -> list[str]:
+    def of(self, commit: str, tree: dict[str, Any], card: str) -> list[SourceFile]:
         """The wanted files among those of a repository."""
-        found: dict[str, None] = {}
-        for part, limit in self.parts:
+        found: dict[str, SourceFile] = {}
+        for part, limit, groups in self.parts:
             names = files_of(part, tree, card) or [n for n in tree if n.startswith(f"{part}/")]
             names = sorted(name for name in names if name.endswith(".parquet"))
             if not names:
                 raise self.refused(f"it has no config and no folder {part} with Parquet files")
-            found |= dict.fromkeys(names[: limit or None])
-        return list(found)
+            for name in names[: limit or None]:
+                url = f"hf://datasets/{self.repository}@{commit}/{name}"
+                size, sha256 = tree[name].size, tree[name].lfs_sha256
+                file = SourceFile(name, url, size, sha256, groups=groups)
+                found.setdefault(name, file)
+        return list(found.values())
 
     def refused(self, why: str) -> InputError:
         """The error for a hub that answers, but not with these files."""
@@ -57,7 +63,7 @@ class HubParts:
         return ResourceError(
             f"{self._cannot} {error.message}; {why}",
             kind="source-unreachable",
-            fix=f"{error.fix}; or, {self.fix(missing)}",
+            fix=f"{error.fix}; or, {hint(self.repository, self.revision, missing)}",
             missing=missing,
         )
 
@@ -65,14 +71,32 @@ class HubParts:
     def _cannot(self) -> str:
         return f"the hub at {endpoint()} cannot give {self.repository} at {self.revision}:"
 
-    def fix(self, missing: list[str] | None = None) -> str:
+    def patterns(self) -> list[str]:
+        """What matches the wanted files where there is no listing: the repository has both names.
+
+        The n-th file of a folder is called NNN_00000, 000_NNNNN or train-NNNNN-of-TOTAL.
+        """
+        found: dict[str, None] = {}
+        for part, limit, _ in self.parts:
+            folder = config_folder(part)
+            names = [f"{n:03d}_00000.*|000_{n:05d}.*|train-{n:05d}-of-*" for n in range(limit)]
+            words = "|".join(names or ["*.parquet"]).split("|")
+            found |= dict.fromkeys(f"{folder}/{word}" for word in words)
+        return list(found)
+
+    def fix(self) -> str:
         """How to get the files on a machine with a network."""
-        include = "".join(f' --include "{name}"' for name in missing or ())
-        return (
-            f"where there is a network: hf download {self.repository} --repo-type dataset "
-            f"--revision {self.revision}{include} --local-dir fineweb-edu; "
-            "then build with --source fineweb-edu"
-        )
+        return hint(self.repository, self.revision, self.patterns())
+
+
+def hint(repository: str, revision: str, names: Sequence[str]) -> str:
+    """How to get some files on a machine with a network."""
+    include = "".join(f' --include "{name}"' for name in names)
+    return (
+        f"where there is a network: hf download {repository} --repo-type dataset "
+        f"--revision {revision}{include} --local-dir fineweb-edu; "
+        "then build with --source fineweb-edu"
+    )
 
 
 def list_hub(wanted: HubParts, seconds: float) -> Listing:
@@ -82,14 +106,7 @@ def list_hub(wanted: HubParts, seconds: float) -> Listing:
         card = _card(wanted, commit, tree, seconds)
     except ResourceError as error:
         return _whole_cache(wanted, error)
-    names = wanted.of(tree, card)
-    files = [
-        SourceFile(
-            name, _url(wanted.repository, commit, name), tree[name].size, tree[name].lfs_sha256
-        )
-        for name in names
-    ]
-    return Listing(files, _origin(wanted, commit, card))
+    return Listing(wanted.of(commit, tree, card), _origin(wanted, commit, card))
 
 
 def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
@@ -165,10 +182,10 @@ def _card(wanted: HubParts, commit: str, tree: dict[str, Any], seconds: float) -
     if _CARD not in tree:
         return ""
     size = tree[_CARD].size
-    if cached(wanted.repository, commit, _CARD, size) is None:
-        file = SourceFile(_CARD, _url(wanted.repository, commit, _CARD), size)
+    file = SourceFile(_CARD, _CARD, size)
+    if cached(wanted.repository, commit, file) is None:
         fetch(wanted.repository, commit, [file], Reporter(quiet=True), seconds)
-    path = cached(wanted.repository, commit, _CARD, size)
+    path = cached(wanted.repository, commit, file)
     return path.read_text(encoding="utf-8") if path else ""
 
 
@@ -194,20 +211,20 @@ def _whole_cache(wanted: HubParts, error: ResourceError) -> Listing:
     tree = read_tree_cache(str(folder), commit)
     if tree is None:
         why = "the cache has no listing of this revision"
-        raise wanted.unreachable(error, why, [part for part, _ in wanted.parts]) from error
-    card = cached(wanted.repository, commit, _CARD, None)
+        raise wanted.unreachable(error, why, wanted.patterns()) from error
+    card = cached(wanted.repository, commit, SourceFile(_CARD, _CARD))
     if card is None and _CARD in tree:
         why = f"the cache lacks {_CARD}, which names the configs"
         raise wanted.unreachable(error, why, [_CARD]) from error
     text = card.read_text(encoding="utf-8") if card else ""
-    names = wanted.of(tree, text)
-    paths = {name: cached(wanted.repository, commit, name, tree[name].size) for name in names}
-    missing = [name for name in names if paths[name] is None]
+    files = wanted.of(commit, tree, text)
+    paths = [cached(wanted.repository, commit, file) for file in files]
+    missing = [file.name for file, path in zip(files, paths, strict=True) if path is None]
     if missing:
-        why = f"of {len(names)} files the cache lacks {', '.join(missing)}"
+        why = f"of {len(files)} files the cache lacks {', '.join(missing)}"
         raise wanted.unreachable(error, why, missing) from error
-    files = [SourceFile(n, str(paths[n]), tree[n].size, tree[n].lfs_sha256) for n in names]
-    return Listing(files, _origin(wanted, commit, text))
+    here = [replace(file, url=str(path)) for file, path in zip(files, paths, strict=True)]
+    return Listing(here, _origin(wanted, commit, text))
 
 
 def cache_folder(repository: str) -> Path:
@@ -219,14 +236,18 @@ def cache_folder(repository: str) -> Path:
     return Path(constants.HF_HUB_CACHE) / name
 
 
-def cached(repository: str, commit: str, name: str, expected: int | None) -> Path | None:
-    """A file of a commit, if the cache has all of it."""
-    path = cache_folder(repository) / "snapshots" / commit / name
-    return path if path.is_file() and expected in (None, path.stat().st_size) else None
+def cached(repository: str, commit: str, file: SourceFile) -> Path | None:
+    """A file of a commit, if the cache has all that is wanted of it."""
+    path = cache_folder(repository) / "snapshots" / commit / file.name
+    if path.is_file() and file.size in (None, path.stat().st_size):
+        return path
+    path = part_path(repository, commit, file)
+    return path if file.groups and path.is_file() else None
 
 
-def _url(repository: str, commit: str, name: str) -> str:
-    return f"hf://datasets/{repository}@{commit}/{name}"
+def part_path(repository: str, commit: str, file: SourceFile) -> Path:
+    """Where the first row groups of a file are kept."""
+    return cache_folder(repository) / "tangobench" / commit / f"{file.name}.first-{file.groups}"
 
 
 def changed(file: SourceFile, found: str) -> InputError:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import fnmatch
 import io
 import json
+import os
+import re
 import shutil
 import time
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from huggingface_hub import DatasetCard
 from little_hub import CARD, COMMIT, FOLDERS, REPOSITORY, LittleHub, write_repository
 
 from tangobench.errors import InputError, ResourceError, UsageError
 from tangobench.pipeline import api
+from tangobench.pipeline.core.hashing import rows_sha256, sha256_file
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.push import plan_push
 from tangobench.pipeline.core.verify import verify
@@ -30,7 +36,7 @@ def repository(tmp_path_factory):
 @pytest.fixture(scope="module")
 def total(repository):
     """Bytes of the files that a build needs."""
-    return sum(f.stat().st_size for name, _ in FOLDERS for f in (repository / name).iterdir())
+    return sum(f.stat().st_size for name, *_ in FOLDERS for f in (repository / name).iterdir())
 
 
 @pytest.fixture(params=[True, False], ids=["lfs", "plain"])
@@ -174,7 +180,7 @@ def test_a_listing_that_fails_falls_back_to_a_whole_cache_only(hub, tmp_path, mo
     tree.unlink()
     monkeypatch.setattr("huggingface_hub._tree_cache._IN_MEMORY_TREE_CACHE", {})
     error = refused(tmp_path / "c")
-    assert error.details["missing"] == ["sample-10BT", "CC-MAIN-2023-50"]
+    assert error.details["missing"] == ["sample/10BT/*.parquet", "data/CC-MAIN-2023-50/*.parquet"]
     assert "hf download someone/fineweb-edu" in error.fix and COMMIT in error.fix
     assert time.monotonic() - began < 20  # refused connections are not waited for
 
@@ -286,6 +292,85 @@ def test_cards_say_what_the_input_states_and_no_more(hub, repository, tmp_path):
 def test_file_limits(hub, tmp_path):
     done = build(tmp_path / "out", keys={"train_files": 1, "validation_files": 1})
     assert done.lock.data["counts"]["input"]["rows"] == 180
+
+
+GROUPS = {"train_files": 1, "train_groups": 2, "validation_files": 2, "validation_groups": 1}
+
+
+@pytest.fixture(scope="module")
+def wanted(repository):
+    """Bytes of the row groups that `GROUPS` names, and of the footers."""
+    found = 0
+    for folder, files, groups in (("sample/10BT", 1, 2), ("data/CC-MAIN-2023-50", 2, 1)):
+        for path in sorted((repository / folder).iterdir())[:files]:
+            metadata = pq.ParquetFile(path).metadata
+            columns = [metadata.row_group(g).column(c) for g in range(groups) for c in range(4)]
+            found += sum(column.total_compressed_size for column in columns)
+            found += 4 + 2 * 8 + metadata.serialized_size  # magic, and the length twice
+    return found
+
+
+def test_row_groups_travel_alone_and_their_rows_are_the_identity(
+    hub, repository, wanted, tmp_path, monkeypatch
+):
+    """Hub, ranges, mirror and a folder of whole files: the same row groups, one root."""
+    part = build(tmp_path / "part", keys=GROUPS)
+    assert hub.sent == wanted + CARD_BYTES
+    assert part.lock.data["counts"]["input"]["rows"] == 2 * 50 + 2 * 50
+    hashes = []
+    for path in ("sample/10BT/000", "data/CC-MAIN-2023-50/000", "data/CC-MAIN-2023-50/001"):
+        file = pq.ParquetFile(repository / f"{path}_00000.parquet")
+        columns = ["id", "dump", "url", "text"]
+        tables = [file.read_row_group(g, columns) for g in range(2 if "10BT" in path else 1)]
+        date = pa.nulls(50, pa.string())
+        hashes.append([rows_sha256(table.append_column("date", date)) for table in tables])
+    found = [[g["rows_sha256"] for g in f["groups"]] for f in part.lock.data["source"]["files"]]
+    assert sorted(found) == sorted(hashes)
+    claims = part.lock.data["provenance"]["hub"]["claims"]
+    assert claims["sample/10BT/000_00000.parquet"] == sha256_file(
+        repository / "sample/10BT/000_00000.parquet"
+    )
+    again = build(tmp_path / "again", keys=GROUPS)
+    streamed = build(tmp_path / "stream", keys=GROUPS, stream=True)
+    folder = build(tmp_path / "folder", str(repository), keys=GROUPS)
+    assert "provenance" not in folder.lock.data
+    roots = {done.lock.root for done in (part, again, streamed, folder)}
+    assert len(roots) == 1
+    build(tmp_path / "whole")  # now the cache has the whole files
+    before = hub.sent
+    assert build(tmp_path / "cached", keys=GROUPS).lock.root in roots and hub.sent == before
+    hub.fault = "other-bytes"  # the claim is the same, the rows are not
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "other"))
+    assert build(tmp_path / "other", keys=GROUPS).lock.root not in roots
+
+
+@pytest.mark.parametrize("fault", ["cut", "short", "503"])
+def test_row_groups_from_a_hub_that_fails_for_a_while(hub, wanted, tmp_path, fault):
+    hub.fault, hub.patience = fault, 3
+    whole = build(tmp_path / "a", keys=GROUPS).lock.root
+    assert hub.patience == 0 and hub.sent <= 1.1 * (wanted + CARD_BYTES)
+    folder = cache_folder(REPOSITORY) / "tangobench"
+    assert len(list(folder.rglob("*.first-*"))) == 2 * 3  # with their locks
+    kept = next(folder.rglob("*/000_00000.parquet.first-2"))
+    partial = kept.rename(kept.with_name(f"{kept.name}.incomplete"))  # killed before its new name
+    os.truncate(partial, 5_000)
+    assert build(tmp_path / "b", keys=GROUPS).lock.root == whole and not partial.exists()
+
+
+def test_row_groups_without_a_hub(hub, tmp_path, monkeypatch):
+    whole = build(tmp_path / "a", keys=GROUPS).lock.root
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert build(tmp_path / "b", keys=GROUPS).lock.root == whole
+    error = refused(tmp_path / "c", keys={**GROUPS, "train_groups": 3})
+    assert error.details["missing"] == ["sample/10BT/000_00000.parquet"]
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "none"))
+    monkeypatch.setattr("huggingface_hub._tree_cache._IN_MEMORY_TREE_CACHE", {})
+    error = refused(tmp_path / "c", keys=GROUPS)
+    names = [p.relative_to(hub.root).as_posix() for p in sorted(hub.root.rglob("*.parquet"))]
+    words = re.findall('--include "([^"]+)"', error.fix)
+    found = [name for name in names if any(fnmatch.fnmatch(name, word) for word in words)]
+    validation = [f"data/CC-MAIN-2023-50/{n:03d}_00000.parquet" for n in (0, 1)]
+    assert found == [*validation, "sample/10BT/000_00000.parquet"]
 
 
 @pytest.mark.parametrize(

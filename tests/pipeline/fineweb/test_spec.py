@@ -18,11 +18,23 @@ from tangobench.pipeline.fineweb.spec import Spec, config_folder
 
 def test_the_plan_of_all_of_fineweb_edu_says_its_settings():
     whole = load_spec(Spec, "fineweb", "paper", {"hub": {"train": "default"}})
-    assert whole.hub.folders() == (("data", 0),)
     planned = plan.plan(whole, None, 8)
     assert planned["rows"] > 10**9 and planned["memory_bytes"] < 32e9
     told = "\n".join(planned["lines"])
     assert "315 hash partitions" in told and "unit_bytes=1073741824" in told and "dask" in told
+
+
+def test_the_plan_says_what_travels():
+    """`mini` is row groups of two files, at most 2 GB; a folder or the sample travel nowhere."""
+    told = {p: plan.plan(load_spec(Spec, "fineweb", p), None, 1) for p in ("mini", "paper")}
+    assert told["mini"]["read_bytes"] / 4 < 2e9 and 50e9 < told["paper"]["read_bytes"] / 4 < 80e9
+    text = "\n".join(told["mini"]["lines"])
+    assert "sample-10BT: the first 1 of its files, the first 128 row groups of each" in text
+    assert "CC-MAIN-2023-50: the first 1 of its files" in text and "requests" in text
+    for speed in ("100 Mbit/s", "1 Gbit/s", "10 Gbit/s"):
+        assert speed in text
+    sample = plan.plan(load_spec(Spec, "fineweb", "sample"), None, 1)
+    assert "network" not in "\n".join(sample["lines"])
 
 
 def test_the_config_option_plans_all_of_fineweb_edu(capsys):
