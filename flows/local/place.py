@@ -173,7 +173,7 @@ def read_state(path: Path) -> State:
 def _recorded(name: str, found: Any, form: tuple[str, ...]) -> Process | None:
     if found is None:
         return None
-    shape = {"pid": int, "started": str, "boot": str, "command": list}
+    shape = {"pid": int, "started": float, "command": list}
     if not isinstance(found, dict) or {k: type(v) for k, v in found.items()} != shape:
         raise ValueError(f"{name} has other fields")
     if found["pid"] < 2 or tuple(found["command"][1 : 1 + len(form)]) != form:

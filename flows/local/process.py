@@ -1,7 +1,7 @@
 """Background processes that are stopped exactly: the same process, its children, nothing else.
 
-- A process is known by its pid, start time, boot and command line, so a reused pid is never
-  signalled; of a record from elsewhere the caller checks the command line as well.
+- A process is known by its pid, start time and command line, so a reused pid is never signalled;
+  of a record from elsewhere the caller checks the command line as well.
 - `stop` ends the process and every descendant it had, politely first.
 
 Usage: `server = start([...], env=env, log=path)`, later `stop(server, seconds=10)`.
@@ -10,13 +10,16 @@ Usage: `server = start([...], env=env, log=path)`, later `stop(server, seconds=1
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+import psutil
+
+_CLOCK_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,89 +27,37 @@ class Process:
     """One process on this machine, now and later."""
 
     pid: int
-    started: str
-    boot: str
+    started: float
     command: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Row:
-    parent: int
-    started: str
-    zombie: bool
-    command: tuple[str, ...]
-
-
-def _proc_row(folder: Path) -> _Row | None:
-    try:
-        text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-        words = (folder / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
-    except OSError:
-        return None
-    # The command name is in parentheses and may itself contain spaces and parentheses.
-    fields = text.rpartition(")")[2].split()
-    return _Row(
-        parent=int(fields[1]),
-        started=fields[19],
-        zombie=fields[0] in "ZX",
-        command=tuple(words),
-    )
-
-
-def boot() -> str:
-    """What differs from one start of this machine to the next, where the system tells."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text(encoding="ascii").strip() if path.exists() else ""
-
-
-def table() -> dict[int, _Row]:
-    """Every process of this machine."""
-    proc = Path("/proc")
-    if (proc / "self/stat").exists():
-        rows = {int(p.name): _proc_row(p) for p in proc.iterdir() if p.name.isdigit()}
-        return {pid: row for pid, row in rows.items() if row is not None}
-    listing = subprocess.run(
-        ["ps", "-axwwo", "pid=,ppid=,stat=,lstart=,args="],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    found = {}
-    for line in listing.stdout.splitlines():
-        pid, parent, state, *rest = line.split()
-        found[int(pid)] = _Row(
-            parent=int(parent),
-            started=" ".join(rest[:5]),
-            zombie=state[0] == "Z",
-            command=tuple(rest[5:]),
-        )
-    return found
-
-
-def _process(pid: int, row: _Row) -> Process:
-    return Process(pid=pid, started=row.started, boot=boot(), command=row.command)
 
 
 def identify(pid: int) -> Process | None:
-    """The process that has this pid now."""
-    row = table().get(pid)
-    return None if row is None or row.zombie else _process(pid, row)
+    """The process that has this pid now; a zombie is none."""
+    with contextlib.suppress(psutil.Error):
+        return _record(psutil.Process(pid))
+    return None
+
+
+def _record(found: psutil.Process, command: Sequence[str] | None = None) -> Process:
+    words = found.cmdline() if command is None else command
+    return Process(pid=found.pid, started=found.create_time(), command=tuple(words))
 
 
 def alive(process: Process) -> bool:
     """Whether this very process still runs."""
-    return identify(process.pid) == process
+    found = identify(process.pid)
+    if found is None or found.command != process.command:
+        return False
+    return abs(found.started - process.started) < _CLOCK_SECONDS  # clocks are corrected
 
 
 def descendants(process: Process) -> list[Process]:
-    """All children, grandchildren, … of a process, oldest first."""
-    rows = table()
-    found, frontier = [], {process.pid} if alive(process) else set()
-    while frontier:
-        children = {pid for pid, row in rows.items() if row.parent in frontier and not row.zombie}
-        found += [_process(pid, rows[pid]) for pid in sorted(children)]
-        frontier = children
-    return found
+    """All children, grandchildren, … of a process."""
+    with contextlib.suppress(psutil.Error):
+        if alive(process):
+            children = psutil.Process(process.pid).children(recursive=True)
+            return [found for child in children if (found := identify(child.pid))]
+    return []
 
 
 def start(
@@ -133,20 +84,8 @@ def start(
             umask=0o077,
             pass_fds=keep,
         )
-    # The child is ours and not yet reaped, so its row is there even if it has already ended.
-    return _process(child.pid, table()[child.pid])
-
-
-def _signal(processes: Iterable[Process], number: signal.Signals) -> None:
-    for process in processes:
-        if alive(process):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process.pid, number)
-
-
-def _reap(process: Process) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)
+    # Not yet reaped, so it is known even if it has already ended.
+    return _record(psutil.Process(child.pid), argv)
 
 
 def wait_gone(processes: Sequence[Process], seconds: float) -> bool:
@@ -162,10 +101,15 @@ def wait_gone(processes: Sequence[Process], seconds: float) -> bool:
 def stop(process: Process, *, seconds: float) -> None:
     """End the process with SIGTERM, then whatever is left of it and its descendants."""
     family = [process, *descendants(process)]
-    _signal([process], signal.SIGTERM)
-    wait_gone([process], seconds)
-    _signal(family, signal.SIGTERM)
-    if not wait_gone(family, seconds / 2):
-        _signal(family, signal.SIGKILL)
-        wait_gone(family, seconds)
-    _reap(process)
+    for targets, end, patience in (
+        ([process], psutil.Process.terminate, seconds),
+        (family, psutil.Process.terminate, seconds / 2),
+        (family, psutil.Process.kill, seconds),
+    ):
+        for target in targets:
+            with contextlib.suppress(psutil.Error):
+                if alive(target):
+                    end(psutil.Process(target.pid))
+        wait_gone(targets, patience)
+    with contextlib.suppress(psutil.Error):
+        psutil.Process(process.pid).wait(0)  # takes the exit code of a child of ours

@@ -67,7 +67,7 @@ ODD = {
     "pid as text": json.dumps(
         {
             "url": URL,
-            "server": {"pid": "7", "started": "1", "boot": "", "command": []},
+            "server": {"pid": "7", "started": 1.0, "command": []},
             "worker": None,
         }
     ),
@@ -76,8 +76,7 @@ ODD = {
             "url": URL,
             "server": {
                 "pid": -1,
-                "started": "1",
-                "boot": "",
+                "started": 1.0,
                 "command": ["p", "-m", "tangobench.flows.local.serve"],
             },
             "worker": None,
@@ -129,16 +128,16 @@ def test_a_forged_pid_is_never_signalled(place, bystander, part, command):
     assert bystander.poll() is None
 
 
-@pytest.mark.parametrize("field", ["started", "boot", "command"])
+@pytest.mark.parametrize("field", ["started", "command"])
 def test_another_life_of_a_pid_is_not_alive(bystander, field):
     real = _process.identify(bystander.pid)
     assert alive(real)
-    assert not alive(replace(real, **{field: ("x",) if field == "command" else "x"}))
+    assert not alive(replace(real, **{field: ("x",) if field == "command" else 1.0}))
 
 
 def test_a_stale_state_is_reported_and_removed(place, capsys):
     gone = _process.Process(
-        pid=4_000_000, started="1", boot="", command=("p", "-m", "tangobench.flows.local.serve")
+        pid=4_000_000, started=1.0, command=("p", "-m", "tangobench.flows.local.serve")
     )
     place.save(State(url=URL, server=gone))
     assert server.down(place) is not None
@@ -222,7 +221,7 @@ def test_whoever_took_the_port_of_our_last_server_is_not_asked(place, monkeypatc
     asked = []
     monkeypatch.setattr(_api, "answers", lambda *args, **options: asked.append(args) or True)
     gone = _process.Process(
-        pid=4_000_000, started="1", boot="", command=("p", "-m", "tangobench.flows.local.serve")
+        pid=4_000_000, started=1.0, command=("p", "-m", "tangobench.flows.local.serve")
     )
     place.save(State(url=URL, server=gone))
     write_toml(place, State(url=URL))
