@@ -15,7 +15,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Final
 
-_ADDRESS: Final = re.compile(r"\b([a-zA-Z][\w+.-]*://)([^\s\"'<>|]*)")
+# Repetitions before the telling part of a pattern are bounded: the time is linear in the text.
+_ADDRESS: Final = re.compile(r"\b([a-zA-Z][\w+.-]{0,40}://)([^\s\"'<>|]*)")
 _WORDS: Final = (
     r"token|password|passwd|secret|signature|credential|api[_-]?key|accountkey|access[_-]?key"
 )
@@ -26,9 +27,9 @@ _SECRETS: Final = (
     (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}"), r"\1…"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 …"),
     # token=…, "AccountKey=…;", {'password': '…'}, --hub-token …
-    (re.compile(rf"(?i)([\w-]*(?:{_WORDS})[\w-]*=[\"']?)[^&\s\"',;}}]+"), r"\1…"),
+    (re.compile(rf"(?i)((?:{_WORDS})[\w-]{{0,40}}=[\"']?)[^&\s\"',;}}]+"), r"\1…"),
     (re.compile(rf"(?i)((?:{_WORDS})([\"'])\s*:\s*\2)(?:(?!\2).)+"), r"\1…"),
-    (re.compile(rf"(?i)(--[\w-]*(?:{_WORDS})[\w-]*\s+)[^\s\"']+"), r"\1…"),
+    (re.compile(rf"(?i)(--[\w-]{{0,40}}(?:{_WORDS})[\w-]{{0,40}}\s+)[^\s\"']+"), r"\1…"),
     (re.compile(r"(?i)\b(sig|sv|se|skoid)=[^&\s\"']{6,}"), r"\1=…"),  # an Azure signature alone
 )
 # Characters that a terminal obeys or that reorder a line: C0 and C1 controls, line and paragraph

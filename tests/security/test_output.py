@@ -56,6 +56,14 @@ def test_what_is_no_secret_stays(text):
     assert without_secrets(text) == text
 
 
+@pytest.mark.parametrize("piece", ["a", "a.", "-", "token", "--token", "basic ", "hf_", "a:/", " "])
+def test_the_filter_takes_linear_time(piece):
+    """A key or value of a user's file can be of any length; a quadratic filter took seconds."""
+    began = time.process_time()
+    without_secrets(piece * (200_000 // len(piece)))
+    assert time.process_time() - began < 2
+
+
 def test_a_traceback_of_the_program_passes_the_filter():
     """A bug in a command, with an address in the error: the last resort of the program."""
     script = (
