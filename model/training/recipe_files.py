@@ -17,7 +17,6 @@ import difflib
 import json
 import os
 import re
-import tomllib
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +24,7 @@ from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
 from tangobench.model.training.recipes import RECIPES, Recipe, varied
 from tangobench.pipeline.core.lock import Lock
-from tangobench.pipeline.core.spec import parse, shown
+from tangobench.pipeline.core.spec import parse, parsed_toml, shown
 
 MATCH: Final = "match_params"  # what files call `target_params`
 _LARGEST_FILE: Final = 1 << 16
@@ -103,7 +102,7 @@ def _document(path: Path) -> dict[str, Any]:
                 kind="bad-recipe",
                 fix="`tangobench recipes show sample-dm_math-tango` prints one",
             )
-        return tomllib.loads(raw.decode())
+        return parsed_toml(raw)
     except OSError as error:
         raise UsageError(
             f"cannot read the recipe {path}: {os.strerror(error.errno or 0)}",

@@ -25,6 +25,10 @@ from tangobench.pipeline.core import untrusted
 T = TypeVar("T")
 
 PROFILES: Final = ("sample", "mini", "paper")
+_LARGEST_FILE: Final = 1 << 20
+_MOST_DOTS: Final = (
+    1000  # in a line: tomllib's time and memory grow with the square of a key's parts
+)
 
 
 def bad_value(key: str, value: object, expected: str) -> UsageError:
@@ -73,7 +77,7 @@ def read_spec(
 def read_document(path: Path) -> dict[str, Any]:
     """A TOML file as it is."""
     try:
-        return tomllib.loads(untrusted.read(path, links=True).decode())
+        return parsed_toml(untrusted.read(path, limit=_LARGEST_FILE, links=True))
     except FileNotFoundError:
         raise UsageError(
             f"no spec at {path}", kind="spec-missing", fix="name an existing TOML file"
@@ -88,6 +92,14 @@ def read_document(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"{path} is not valid TOML: {error}", kind="spec-syntax", fix="mend that line"
         ) from None
+
+
+def parsed_toml(data: bytes) -> dict[str, Any]:
+    """The tables of a TOML file; a `ValueError` or `RecursionError` for anything else."""
+    for number, line in enumerate(data.splitlines(), 1):
+        if line.count(b".") > _MOST_DOTS:
+            raise ValueError(f"line {number} has more than {_MOST_DOTS:,} dots")
+    return tomllib.loads(data.decode())
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
@@ -105,10 +117,11 @@ def parse(cls: type[T], values: Mapping[str, Any], *, where: str, prefix: str = 
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in values:
         if key not in fields:
-            near = difflib.get_close_matches(key, fields, n=1, cutoff=0.5)
+            near = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.5)
             fix = f"did you mean {prefix}{near[0]}?" if near else f"known keys: {', '.join(fields)}"
+            name = shown(prefix + key)
             raise UsageError(
-                f"{where}: unknown key {prefix + key!r}", kind="spec-key", fix=fix, key=prefix + key
+                f"{where}: unknown key {name}", kind="spec-key", fix=fix, key=prefix + key
             )
     parsed: dict[str, Any] = {}
     for name, field in fields.items():
