@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ _SCHEMA: Final = pa.schema([(name, pa.large_string()) for name in _COLUMNS])
 _GROUP_BYTES: Final = 1 << 23
 _GROUP_ROWS: Final = 8192
 _WIDTH: Final = 1 << 64
+_LONGEST_PATH: Final = 4095
 
 
 @dataclass(slots=True)
@@ -59,7 +61,13 @@ class Converted:
 
 def find_files(source: str) -> list[Path]:
     """The readable files at a path, in a folder or of a glob; a dataset's name is downloaded."""
-    path = Path(source).expanduser()
+    path = Path(os.path.expanduser(source))  # noqa: PTH111 - Path's raises for an unknown user
+    if not source or len(source) > _LONGEST_PATH:
+        raise InputError(
+            "the manifest names no files" if not source else f"{source[:80]}… is no path",
+            kind="source-missing",
+            fix='set files to a path, folder or glob, or to "hub:OWNER/NAME" for a dataset',
+        )
     if path.is_file():
         found = [path]
     elif path.is_dir():

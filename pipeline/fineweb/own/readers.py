@@ -75,7 +75,8 @@ def _parquet(path: Path, columns: dict[str, str]) -> Iterator[Row]:
 
 
 def _arrow(path: Path, columns: dict[str, str]) -> Iterator[Row]:
-    with _whole(path, "Arrow"), pa.memory_map(str(path)) as file:
+    # Read, not mapped: offsets that lead beyond the end of a map would kill the process.
+    with _whole(path, "Arrow"), pa.OSFile(str(path)) as file:
         if file.read(6) == b"ARROW1":
             opened = pa.ipc.open_file(file)
             batches = (opened.get_batch(n) for n in range(opened.num_record_batches))
@@ -95,7 +96,7 @@ def _whole(path: Path, form: str) -> Iterator[None]:
         yield
     except MemoryError:
         raise
-    except (pa.ArrowException, UnicodeDecodeError, ValueError) as error:
+    except (pa.ArrowException, ValueError, OverflowError) as error:
         raise InputError(
             f"{path} is not a whole {form} file: {_short(error)}",
             kind="source-corrupt",
@@ -105,9 +106,17 @@ def _whole(path: Path, form: str) -> Iterator[None]:
 
 
 def _batch_rows(batch: pa.RecordBatch, columns: dict[str, str]) -> Iterator[Row]:
-    lists = {kind: batch.column(name).to_pylist() for kind, name in columns.items()}
+    batch.validate(full=True)
+    lists = {kind: _values(batch.column(name)) for kind, name in columns.items()}
     for number in range(batch.num_rows):
         yield {kind: values[number] for kind, values in lists.items()}
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":  # Python has none
+        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def _jsonl(path: Path, columns: dict[str, str]) -> Iterator[Row]:
@@ -155,17 +164,20 @@ def _tsv(path: Path, columns: dict[str, str]) -> Iterator[Row]:
 def _lines(path: Path) -> Iterator[bytes]:
     """Lines without their ends; the last one needs none."""
     with pa.input_stream(str(path), compression="detect") as stream:
-        rest = b""
-        count = 0
+        rest: list[bytes] = []  # of a line: joined once, when its end has come
+        count = size = 0
         while chunk := stream.read(_CHUNK):
-            *whole, rest = (rest + chunk).split(b"\n")
-            for line in whole:
+            first, *others = chunk.split(b"\n")
+            rest.append(first)
+            size += len(first)
+            for start in others:
                 count += 1
-                yield line.removesuffix(b"\r")
-            if len(rest) > _LONGEST:
+                yield b"".join(rest).removesuffix(b"\r")
+                rest, size = [start], len(start)
+            if size > _LONGEST:
                 raise _bad_line(path, count + 1, f"more than {_LONGEST:,} bytes without an end")
-        if rest:
-            yield rest
+        if last := b"".join(rest):
+            yield last
 
 
 _READERS: Final[dict[str, Callable[[Path, dict[str, str]], Iterator[Row]]]] = {
@@ -180,6 +192,14 @@ _READERS: Final[dict[str, Callable[[Path, dict[str, str]], Iterator[Row]]]] = {
 def _require(path: Path, columns: dict[str, str], found: Iterable[str], where: str = "") -> None:
     found = list(found)
     for kind, name in columns.items():
+        if found.count(name) > 1:
+            raise InputError(
+                f"{path} has {found.count(name)} columns {name!r}",
+                kind="column-twice",
+                fix="rename or drop one of them",
+                file=str(path),
+                column=name,
+            )
         if name not in found:
             likely = [n for n in (kind, *_LIKELY.get(kind, ())) if n in found]
             likely += difflib.get_close_matches(name, found, n=1, cutoff=0.4) + found[:1]

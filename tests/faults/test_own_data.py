@@ -1,0 +1,51 @@
+"""Hostile files for every reader of own data: a typed error in a second, in bounded memory."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import hostile
+import pytest
+
+pytestmark = pytest.mark.faults
+
+
+def outcomes(reader, folder, *cases):
+    """The outcome of every case, in a process of their own; none if a case crashed it."""
+    done = subprocess.run(
+        [sys.executable, hostile.__file__, reader, str(folder), *map(str, cases)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=250,
+    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    last = lines[-1] if lines else {}
+    assert done.returncode == 0, f"crashed (code {done.returncode}) at {last}\n{done.stderr}"
+    return [line for line in lines if "outcome" in line]
+
+
+@pytest.mark.parametrize("reader", hostile.MAKERS)
+def test_200_hostile_files_are_read_or_refused(reader, tmp_path):
+    found = outcomes(reader, tmp_path)
+    assert len(found) == hostile.COUNT
+    assert not [one for one in found if one["outcome"].startswith("escape")]
+    assert not [one for one in found if one["seconds"] >= 1]
+    kinds = Counter(one["outcome"] for one in found)
+    assert kinds["read"] < hostile.COUNT / 4, "the files do no harm"
+    assert {one["outcome"] for one in found[-hostile.VALID :]} == {"read"}
+
+
+def test_the_limits_notice_a_reader_that_keeps_none(tmp_path, monkeypatch):
+    def naive(path):
+        if path.stat().st_size:
+            raise KeyError(path)
+
+    path = tmp_path / "a"
+    path.write_bytes(b"x")
+    assert hostile.outcome(naive, path)["outcome"].startswith("escape: KeyError")
