@@ -14,7 +14,8 @@ import numpy as np
 
 from tangobench.eval.comparison.runs import Group, label_of, metric_title
 from tangobench.eval.published import LABELS
-from tangobench.eval.report.charts import Axis, Figure, Series, heat_map, lines
+from tangobench.eval.report.charts import Axis, Figure, Series, lines
+from tangobench.eval.report.charts_compare import heat_map
 from tangobench.eval.report.contents import module_label
 
 _SHORT: Final = LABELS | {
@@ -65,9 +66,9 @@ def _map(group: Group, metric: str, kind: str) -> Figure:
         [module_label(label) for label in labels],
         [(_short(arch), _short(arch)[:6]) for arch in scores],
         [[_mean(runs, label) for runs in scores.values()] for label in labels],
-        text=lambda value: f"{value:.2f}",
         description=f"Validation NLL by {kind}: {len(labels)} rows, {len(scores)} models.",
-        note="Nats per scored token, mean over seeds. Stronger colour is harder.",
+        note="The best model of a line is framed and shows its NLL in nats per token, mean over "
+        "seeds; the others show how far above it they are. Stronger colour is further behind.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Charts as hand-made SVG: lines with bands, histograms, scatter plots and heat maps.
+"""Charts as hand-made SVG: lines with bands, histograms and scatter plots.
 
 - A chart is drawn twice, wide and narrow, so that its text keeps its size on a phone; the page
   shows one of them. Each has a title and a description, and a table holds the same numbers.
@@ -11,14 +11,12 @@ Usage: `lines("MACs", [Series(key="tango", …)], x=Axis(label="T"), y=Axis(labe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from html import escape
 
 from tangobench.eval.render import Table
 from tangobench.eval.report.charts_draw import (
-    NARROW,
-    WIDE,
     Figure,
     Frame,
     Series,
@@ -27,12 +25,11 @@ from tangobench.eval.report.charts_draw import (
     end_labels,
     figure,
     point_labels,
-    svg,
 )
 from tangobench.eval.report.charts_scale import Axis
 from tangobench.eval.report.charts_scale import coordinate as c
 
-__all__ = ["Axis", "Figure", "Series", "Table", "heat_map", "histogram", "lines", "scatter"]
+__all__ = ["Axis", "Figure", "Series", "Table", "histogram", "lines", "scatter"]
 
 
 def lines(
@@ -44,8 +41,9 @@ def lines(
     description: str,
     note: str = "",
     points: bool = False,
+    tips: bool = True,
 ) -> Figure:
-    """Lines with optional bands; every point carries its own tip."""
+    """Lines with optional bands; every point carries its own tip, unless `tips` is off."""
 
     def draw(frame: Frame) -> list[str]:
         parts = [band(item, frame) for item in series if item.low]
@@ -54,7 +52,7 @@ def lines(
                 f"{c(frame.x(a))},{c(frame.y(b))}" for a, b in zip(item.x, item.y, strict=True)
             )
             parts.append(f'<polyline class="line s-{item.key}" points="{path}"/>')
-            parts += dots(item, frame, shown=points)
+            parts += dots(item, frame, shown=points) if tips else []
         return parts + (end_labels(series, frame) if frame.wide else [])
 
     return figure(title, series, x, y, description, note, draw, icons="line")
@@ -123,65 +121,6 @@ def histogram(
         description=description,
         wide=drawn.wide,
         narrow=drawn.narrow,
-        table=table,
-        note=note,
-    )
-
-
-def heat_map(
-    title: str,
-    rows: Sequence[str],
-    columns: Sequence[tuple[str, str]],
-    values: Sequence[Sequence[float | None]],
-    *,
-    text: Callable[[float], str],
-    description: str,
-    note: str = "",
-) -> Figure:
-    """Cells coloured by value in nine steps, low values light; `columns` are (long, short)."""
-    known = [value for row in values for value in row if value is not None]
-    low, high = (min(known), max(known)) if known else (0.0, 1.0)
-
-    def level(value: float) -> int:
-        return min(8, int(9 * (value - low) / (high - low))) if high > low else 4
-
-    def draw(width: int) -> str:
-        left = 290 if width == WIDE else 138
-        cell, tall, top = (width - left) / len(columns), 20, 26
-        parts = [
-            f'<text class="tick mid" x="{c(left + (i + 0.5) * cell)}" y="16">'
-            f"{escape(names[0] if width == WIDE else names[1])}</text>"
-            for i, names in enumerate(columns)
-        ]
-        for j, (name, line) in enumerate(zip(rows, values, strict=True)):
-            y = top + j * tall
-            shown = name if width == WIDE or len(name) <= 19 else name[:18] + "…"
-            parts.append(
-                f'<text class="tick end" x="{left - 8}" y="{y + 14}">{escape(shown)}</text>'
-            )
-            for i, value in enumerate(line):
-                x, kind = left + i * cell, "none" if value is None else f"h{level(value)}"
-                number = "–" if value is None else text(value)
-                tip = escape(f"{name}, {columns[i][0]}: {number}")
-                parts.append(
-                    f'<g data-tip="{tip}"><rect class="cell {kind}" x="{c(x)}" y="{y}" '
-                    f'width="{c(cell - 1.5)}" height="{tall - 1.5}"/><text class="cell-text mid '
-                    f't-{kind}" x="{c(x + cell / 2)}" y="{y + 14}">{number}</text></g>'
-                )
-        return svg(title, description, width, top + len(rows) * tall, parts)
-
-    table = Table(
-        columns=("", *(names[0] for names in columns)),
-        rows=[
-            (name, *("–" if v is None else text(v) for v in line))
-            for name, line in zip(rows, values, strict=True)
-        ],
-    )
-    return Figure(
-        title=title,
-        description=description,
-        wide=draw(WIDE),
-        narrow=draw(NARROW),
         table=table,
         note=note,
     )

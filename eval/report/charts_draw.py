@@ -56,6 +56,8 @@ class Figure:
     legend: Sequence[tuple[str, str]] = field(default_factory=list)
     """Icons and labels; the narrow chart has no room for labels inside."""
     note: str = ""
+    variants: Sequence[tuple[str, Figure]] = ()
+    """Other views of the same numbers, by the name that a reader chooses them by."""
 
 
 def slug(text: str) -> str:
@@ -173,13 +175,14 @@ def dots(item: Series, frame: Frame, *, shown: bool) -> list[str]:
     look = ("dot hollow" if item.hollow else "dot") if shown else "dot quiet"
     return [
         f'<g class="{look} s-{item.key}" data-tip="{escape(tip)}">'
-        f'{_marker(item.key, frame.x(a), frame.y(b))}<circle class="reach" cx="{c(frame.x(a))}" '
+        f'{marker(item.key, frame.x(a), frame.y(b))}<circle class="reach" cx="{c(frame.x(a))}" '
         f'cy="{c(frame.y(b))}" r="11"/></g>'
         for a, b, tip in zip(item.x, item.y, tips, strict=True)
     ]
 
 
-def _marker(key: str, x: float, y: float) -> str:
+def marker(key: str, x: float, y: float) -> str:
+    """The shape of a series around a point."""
     shape, r = _MARKERS.get(key, "circle"), 4.5
     if shape == "circle":
         return f'<circle cx="{c(x)}" cy="{c(y)}" r="{r}"/>'
@@ -211,14 +214,17 @@ def end_labels(series: Sequence[Series], frame: Frame) -> list[str]:
 
 
 def point_labels(series: Sequence[Series], frame: Frame) -> list[str]:
-    """Names beside single points, at the first side where they touch nothing else."""
+    """Names beside single points, at the first place in the picture where they touch nothing."""
     taken = [_mark_box(item, frame) for item in series]
     parts = []
     for item in series:
         x, y = frame.x(item.x[-1]), frame.y(item.y[-1])
         wide = 7.2 * len(item.label)
-        spots = [(x + 12, y), (x - 12 - wide, y), (x + 8, y - 16), (x + 8, y + 16)]
+        beside, above = ((x + 12, x - 12 - wide), (x + 8, x - 8 - wide))
+        spots = [*((left, y) for left in beside)]
+        spots += [(left, y + shift) for shift in (-16, 16, -32, 32) for left in above]
         boxes = [(left, at - 9, left + wide, at + 9) for left, at in spots]
+        boxes = [b for b in boxes if b[0] >= 0 and b[2] <= frame.width] or boxes
         free = [box for box in boxes if not any(_overlap(box, other) for other in taken)]
         box = (free or boxes)[0]
         taken.append(box)
@@ -249,5 +255,5 @@ def _icon(item: Series, kind: Literal["line", "marker"]) -> str:
     shape = f'<path class="line s-{item.key}" d="M1 6h24"/>'
     if kind == "marker":
         look = "dot hollow" if item.hollow else "dot"
-        shape = f'<g class="{look} s-{item.key}">{_marker(item.key, 13, 6)}</g>'
+        shape = f'<g class="{look} s-{item.key}">{marker(item.key, 13, 6)}</g>'
     return f'<svg viewBox="0 0 26 12" aria-hidden="true">{shape}</svg>'

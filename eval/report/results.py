@@ -1,6 +1,6 @@
 """The results' page: our runs, and the paper's figures beside them, never mixed.
 
-- Seeds are shown as a band from the lowest to the highest run, with the mean as the line.
+- The folder's own runs come first, those that come with the project after them.
 - A group is one dataset, recipe family and depth; only architectures differ inside it.
 - The paper's numbers come from models of 44M parameters and whole budgets; ours may be far smaller,
   and the page says so beside every table.
@@ -35,9 +35,11 @@ from tangobench.eval.comparison.studies import studies_in
 from tangobench.eval.comparison.study_tables import study_tables
 from tangobench.eval.comparison.tables import spread
 from tangobench.eval.report.breakdowns import breakdown_figures
-from tangobench.eval.report.charts import Axis, Figure, Series, lines, scatter
+from tangobench.eval.report.charts import Axis, Figure, Series, scatter
 from tangobench.eval.report.charts_scale import short
+from tangobench.eval.report.curves import curve_figures
 from tangobench.eval.report.gather import Found
+from tangobench.eval.report.standings import standings
 from tangobench.model.config import ARCHS, published
 
 
@@ -45,7 +47,10 @@ def results_context(found: Found) -> dict[str, Any]:
     """Everything that the results page shows."""
     claims = [claim for summary in replications(found.results) if (claim := claim_table(summary))]
     return {
-        "groups": [_group(group, claims, found.shipped) for group in groups(found.results)],
+        "groups": sorted(
+            (_group(group, claims, found.shipped) for group in groups(found.results)),
+            key=lambda group: group["shipped"],
+        ),
         "studies": [
             _shown(table)
             for study, _ in studies_in(found.results)
@@ -72,22 +77,25 @@ def claim_table(summary: dict[str, Any]) -> dict[str, Any] | None:
 def _group(
     group: Group, claims: Sequence[dict[str, Any]], shipped: frozenset[str]
 ) -> dict[str, Any]:
-    names = {run["run"] for runs in group.by_model.values() for run in runs}
+    every = [run for runs in group.by_model.values() for run in runs]
     title = f"{title_of(group.dataset)}, {group.family} runs"
     key = (group.family, group.dataset, group.root)
     return {
+        "dataset": group.dataset,
         "id": f"{group.dataset}-{group.family}-{group.depth}-{group.root[:8]}",
         "title": title + ("" if group.depth == 4 else f", depth {group.depth}"),
         "published": group.family == "published",
         "trial": group.family == "sample",
-        "shipped": names <= shipped,
+        "shipped": {run["run"] for run in every} <= shipped,
         "own": group.family == OWN,
         "parameters": group.first["model"]["nonembedding_params"],
         "steps": group.first["step"],
         "root": group.root,
+        "code": len({run["trained_with"]["code_sha256"] for run in every}),
         "table": comparison(group),
         "claims": next((claim for claim in claims if claim["key"] == key), None),
-        "curves": [figure for name in group.first["curve"] if (figure := curves(group, name))],
+        "standings": standings(group),
+        "curves": curve_figures(group),
         "cost": cost(group),
         "breakdowns": breakdown_figures(group),
         "beyond": [_shown(table) for table in group_tables(group)],
@@ -126,39 +134,6 @@ def comparison(group: Group) -> dict[str, Any]:
             )
         rows.append({"arch": group.style(arch), "label": label_of(arch), "cells": cells})
     return {"metrics": [metric_title(metric) for metric in group.metrics], "rows": rows}
-
-
-def curves(group: Group, config: str) -> Figure | None:
-    """Training loss against steps; the band spans the seeds."""
-    series = []
-    for arch, runs in group.by_model.items():
-        points = [dict(map(tuple, run["curve"].get(config, []))) for run in runs]
-        steps = sorted(set(points[0]).intersection(*points))
-        if len(steps) < 2:
-            continue
-        losses = np.array([[run[step] for step in steps] for run in points])
-        series.append(
-            Series(
-                key=group.style(arch),
-                label=label_of(arch),
-                x=steps,
-                y=losses.mean(0).tolist(),
-                low=losses.min(0).tolist() if len(runs) > 1 else (),
-                high=losses.max(0).tolist() if len(runs) > 1 else (),
-            )
-        )
-    if not series:
-        return None
-    what = "Training loss" if config == "default" else f"Training loss on {config} rows"
-    return lines(
-        f"{what}: {title_of(group.dataset)}, {group.family}",
-        series,
-        x=Axis(label="optimizer steps", low=0, counts=True),
-        y=Axis(label="nats per target"),
-        description=f"{what} against optimizer steps for {len(series)} architectures.",
-        note="Means over short stretches of steps; the line is the mean over seeds, the band spans "
-        "the lowest and the highest run.",
-    )
 
 
 def cost(group: Group) -> Figure | None:

@@ -96,6 +96,7 @@ class Result(TypedDict):
     scores: Annotated[dict[str, Score], Field(min_length=1)]
     breakdowns: dict[str, dict[str, dict[str, Tally]]]
     curve: dict[str, list[tuple[Count, Number]]]
+    validation_curve: NotRequired[dict[str, list[tuple[Count, Number]]]]
     training: Training
     trained_with: dict[str, str | int | None]
     scored_with: dict[str, str | int | None]

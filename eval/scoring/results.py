@@ -245,6 +245,7 @@ def _body(
         "step": trained.step,
         "checkpoint_sha256": trained.meta["tensors"]["sha256"],
         "curve": curve(rows),
+        **({"validation_curve": found} if (found := validation_curve(rows)) else {}),
         "training": {
             "seconds": round(seconds, 1),
             "tokens": tokens,
@@ -265,6 +266,15 @@ def curve(rows: list[dict[str, Any]], points: int = _CURVE_POINTS) -> dict[str, 
             [group[-1]["step"] + 1, round(sum(row["loss"] for row in group) / len(group), 6)]
             for group in groups
         ]
+    return found
+
+
+def validation_curve(rows: list[dict[str, Any]]) -> dict[str, list[list[float]]]:
+    """The NLL of the validation subset at the steps that measured it, per config."""
+    found: dict[str, list[list[float]]] = {}
+    for row in rows:
+        for config, value in row.get("validation_nll", {}).items():
+            found.setdefault(config, []).append([row["step"] + 1, round(value, 6)])
     return found
 
 

@@ -56,6 +56,15 @@
     empty: drawings.filter(svg => ![...svg.querySelectorAll(shapes)].some(
       shape => { const box = shape.getBBox(); return box.width > 0 || box.height > 0; }))
       .map(svg => svg.querySelector("title").textContent),
+    escaped: drawings.flatMap(svg => {
+      const card = svg.closest("figure.box")?.getBoundingClientRect();
+      return card ? [...svg.querySelectorAll("text")].filter(text => {
+        const box = text.getBoundingClientRect();
+        return box.width && (box.left < card.left + 1 || box.right > card.right - 1);
+      }).map(text => `${svg.querySelector("title").textContent}: ${text.textContent}`) : [];
+    }),
+    sideways: [...document.querySelectorAll("table.standings")].filter(visible).filter(table =>
+      table.parentElement.scrollWidth > table.parentElement.clientWidth + 1).length,
     headings: [...document.querySelectorAll("h1, h2, h3")].filter(visible).map(h => +h.tagName[1]),
     unnamed: [...document.querySelectorAll("a, button, input, [tabindex='0']")].filter(element =>
       visible(element) && !(element.textContent.trim() || element.getAttribute("aria-label")

@@ -38,7 +38,7 @@ def open_page(browser, site):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280], ids=["phone", "desk"])
+@pytest.mark.parametrize("width", [390, 768, 1280], ids=["phone", "tablet", "desk"])
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_sound(open_page, name, width, dark):
     page = open_page(name, width=width, dark=dark)
@@ -51,6 +51,8 @@ def test_a_page_is_sound(open_page, name, width, dark):
     assert found["wide"] == []
     assert found["drawings"] == found["figures"]
     assert found["empty"] == []
+    assert found["escaped"] == []
+    assert found["sideways"] == 0
     assert found["unnamed"] == []
     assert found["headings"][0] == 1
     assert found["headings"].count(1) == 1

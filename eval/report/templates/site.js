@@ -45,6 +45,23 @@
   });
   document.addEventListener("scroll", hide, true);
 
+  for (const select of document.querySelectorAll("[data-variants]")) {
+    select.closest(".choice").hidden = false;
+    const views = select.closest("figure").querySelectorAll(".view");
+    select.addEventListener("change", () => views.forEach((view, i) => { view.hidden = i !== +select.value; }));
+  }
+
+  const current = document.querySelector("nav.pages [aria-current]");
+  if (current) current.parentElement.scrollLeft =
+    current.offsetLeft - (current.parentElement.clientWidth - current.offsetWidth) / 2;
+
+  const unfold = () => {
+    const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+    if (target && target.tagName === "DETAILS") { target.open = true; target.scrollIntoView(); }
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
+
   for (const input of document.querySelectorAll("[data-filter]")) {
     input.hidden = false;
     const items = document.querySelectorAll(input.dataset.filter);

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tangobench.eval.report.charts import Axis, Series, heat_map, histogram, lines, scatter
+from tangobench.eval.report.charts import Axis, Series, histogram, lines, scatter
+from tangobench.eval.report.charts_compare import Effect, forest, heat_map
 from tangobench.eval.report.charts_draw import WIDE
 from tangobench.eval.report.charts_scale import Scale, coordinate, paper_macs, plain, short
 
@@ -47,8 +48,16 @@ CHARTS = {
         ["one", "two"],
         [("Long", "L"), ("Other", "O")],
         [[0.1, None], [0.2, 0.3]],
-        text=lambda value: f"{value:.1f}",
         description="Cells.",
+    ),
+    "forest": lambda: forest(
+        "F",
+        [
+            Effect(key="tango", label="T", mean=0.0, interval=None, verdict="lowest mean"),
+            Effect(key="gau", label="G", mean=0.2, interval=(-0.1, 0.5), verdict="no clear gap"),
+        ],
+        x=Axis(label="difference"),
+        description="Differences.",
     ),
 }
 
@@ -121,9 +130,23 @@ def test_a_bar_is_as_high_as_its_count():
     assert heights[1] / heights[0] == pytest.approx(7 / 3, rel=0.01)
 
 
-def test_heat_map_levels_follow_values_and_gaps_are_marked():
+def test_heat_map_levels_follow_gaps_to_the_best_of_a_row_which_is_framed():
     drawing = CHARTS["heat map"]().wide
-    assert re.findall(r'class="cell (\w+)"', drawing) == ["h0", "none", "h4", "h8"]
+    assert re.findall(r'class="cell ([\w ]+)"', drawing) == ["h0 best", "none", "h0 best", "h8"]
+    assert re.findall(r'class="cell-text[^>]*>([^<]+)<', drawing) == ["0.10", "–", "0.20", "+0.10"]
+
+
+def test_a_forest_line_spans_its_interval_and_says_its_verdict():
+    drawing = CHARTS["forest"]().wide
+    low, high = map(
+        float, re.search(r'class="error s-gau" x1="(\S+)" x2="(\S+)"', drawing).groups()
+    )
+    left, right = (float(x) for x in re.findall(r'class="(?:axis|grid)" x1="(\S+)"', drawing)[:2])
+    assert (high - low) / (right - left) == pytest.approx(
+        0.6 / 0.2, rel=0.01
+    )  # ticks are 0.2 apart
+    assert "no clear gap</text>" in drawing
+    assert CHARTS["forest"]().table.rows[1] == ("G", "+0.200", "-0.100 to +0.500", "no clear gap")
 
 
 @given(st.lists(NUMBERS, min_size=1, max_size=20), st.integers(2, 9), st.booleans())
@@ -176,3 +199,17 @@ def test_a_rounded_log_axis_ends_on_its_ticks_and_none_is_outside(values):
     assert all(-0.1 <= scale(tick) <= 100.1 for tick in scale.ticks)
     assert scale.low <= min(values)
     assert scale.high >= max(values)
+
+
+def test_point_labels_stay_in_the_picture_and_apart():
+    series = [
+        Series(key="tango", label="A model with a long name", x=[x], y=[y])
+        for x, y in ((1.0, 1.0), (1.0, 1.02), (1.02, 1.0), (9.0, 1.0), (9.0, 1.01))
+    ]
+    drawing = scatter("S", series, x=Axis(label="x"), y=Axis(label="y"), description="d").wide
+    found = re.findall(r'class="end-label f-tango( end)?" x="(\S+)" y="(\S+)"', drawing)
+    wide = 7.2 * len("A model with a long name")
+    boxes = [(float(x) - (wide if end else 0), float(y)) for end, x, y in found]
+    assert all(0 <= left <= WIDE - wide for left, _ in boxes)
+    for (left, y), (other, level) in itertools.combinations(boxes, 2):
+        assert abs(y - level) >= 16 or abs(left - other) >= wide

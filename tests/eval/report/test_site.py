@@ -11,11 +11,14 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
+from scipy import stats
 
 from tangobench.errors import CorruptionError
 from tangobench.eval import published
+from tangobench.eval.comparison.runs import Group, groups
 from tangobench.eval.comparison.studies import STUDIES
 from tangobench.eval.report.contents import audit, document_lengths
+from tangobench.eval.report.curves import curve_figures
 from tangobench.eval.report.gather import Found
 from tangobench.eval.report.measured import measured, speed
 from tangobench.eval.report.provenance import follows_profile
@@ -23,6 +26,7 @@ from tangobench.eval.report.results import results_context
 from tangobench.eval.report.rows import markup, shown_row, spread, texts, visible
 from tangobench.eval.report.site import write_report
 from tangobench.eval.report.speed import bounds, growth_figures, reached, speed_context
+from tangobench.eval.report.standings import standings
 from tangobench.eval.scoring.results import read_results, shipped_results
 from tangobench.pipeline.core.lock import Lock, committed_lock, read_lock
 from tangobench.pipeline.reading import open_dataset
@@ -361,8 +365,8 @@ def test_results_that_come_with_the_project_are_told_from_those_of_the_folder(to
     results = read_results([toy_out / "results"])
     names = frozenset(result["run"] for result in results)
     for shipped, expected in ((names, True), (names - {min(names)}, False)):
-        groups = results_context(Found([], results, {}, shipped))["groups"]
-        assert [group["shipped"] for group in groups] == [expected]
+        found = results_context(Found([], results, {}, shipped))["groups"]
+        assert [group["shipped"] for group in found] == [expected]
 
 
 def test_what_bounds_a_build_is_shown_if_it_was_measured():
@@ -378,3 +382,64 @@ def test_studies_are_shown_once_one_of_their_runs_is_there():
     assert "studies" in results_context(Found([], shipped, {}))
     titles = [t["title"] for t in results_context(Found([], [*shipped, own], {}))["studies"]]
     assert any(title.startswith("Study sharing") for title in titles)
+
+
+def _group(scores):
+    """A group with made-up scores by model and seed."""
+    runs = {
+        arch: [
+            {"seeds": {"initialisation": i, "data_order": i}, "scores": {"dm_math": {"nll": v}}}
+            for i, v in enumerate(values)
+        ]
+        for arch, values in scores.items()
+    }
+    return Group(dataset="dm_math", family="mini", depth=4, root="r" * 64, by_model=runs)
+
+
+def test_standings_call_a_model_worse_only_if_both_intervals_say_so():
+    scores = {
+        "tango": [1.00, 1.10, 1.05],
+        "wango": [1.01, 1.11, 1.05],
+        "gau": [1.50, 1.61, 1.56],
+    }
+    found = standings(_group(scores))
+    assert [row["label"] for row in found["rows"]] == ["TANGO", "WANGO", published.LABELS["gau"]]
+    assert [row["rank"] for row in found["rows"]] == [1, 2, 3]
+    assert [row["verdict"] for row in found["rows"]] == [
+        *("lowest mean", "no clear gap to TANGO", "worse than TANGO")
+    ]
+    # By hand: mean 1.05, s = 0.05, t(2, 97.5%) = 4.3027: half width 0.1242.
+    assert found["rows"][0]["interval"] == "0.926 to 1.174"
+    pairs = stats.ttest_1samp([0.50, 0.51, 0.51], 0).confidence_interval()
+    low, high = found["forest"].table.rows[2][2].split(" to ")
+    assert float(low) <= pairs.low + 5e-4
+    assert float(high) >= pairs.high - 5e-4
+    assert "cannot separate it from WANGO" in found["sentence"]
+
+
+def test_standings_of_single_runs_judge_nothing():
+    found = standings(_group({"tango": [1.0], "wango": [9.0]}))
+    assert found["rows"][1]["verdict"] == "too few seeds to judge"
+    assert found["rows"][0]["interval"] == "one run"
+    assert standings(_group({"tango": [1.0]}))["forest"] is None
+
+
+def test_curves_are_differences_on_equal_seeds_and_the_loss_on_log_axes(toy_out):
+    group = next(g for g in groups(read_results([toy_out / "results"])) if g.family == "sample")
+    (figure,) = curve_figures(group)
+    names = [name for name, _ in figure.variants]
+    assert names[0] == "minus TANGO"
+    assert len(names) == len(group.by_model) + 1
+    assert names[-1] == "loss itself, log axes"
+    rows = [row for row in figure.variants[0][1].table.rows if row[0] == "WANGO"]
+    assert {float(row[2]) for row in rows} == {0.1}  # made up to be 0.1 above, at every step
+
+
+def test_the_front_page_puts_own_runs_first_and_marks_shipped_ones(site):
+    text = _page(site, "index.html").text
+    own, shipped = text.index("Your runs"), text.index("Our runs, not yours")
+    assert own < shipped < text.index("Data Fine")
+    assert text.count("comes with tangobench") == 2
+    page = _page(site, "results.html")
+    contents = [link for link in page.links if link.startswith("#") and link != "#content"]
+    assert len(contents) == len(set(contents)) >= 5
