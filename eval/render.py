@@ -1,4 +1,4 @@
-"""Tables as Markdown, LaTeX, CSV or HTML.
+"""Tables as Markdown, LaTeX, CSV, HTML or text in aligned columns.
 
 - Cells are plain text; each format escapes what it must, so a name can hold any character.
 - CSV is one file for all tables, a line per cell: whatever reads CSV can filter it. A table's note
@@ -46,6 +46,15 @@ def _markdown(table: Table) -> str:
     rule = "|" + "|".join([" --- "] + [" ---: "] * (len(table.columns) - 1)) + "|"
     parts = [f"**{table.title}**", "", line(table.columns), rule, *map(line, table.rows)]
     return "\n".join(parts + (["", table.note] if table.note else [])) + "\n"
+
+
+def _text(table: Table) -> str:
+    rows = [table.columns, *table.rows]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(table.columns))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows
+    ]
+    return "\n".join([table.title, *lines, *([table.note] if table.note else [])]) + "\n"
 
 
 _LATEX: Final = {
@@ -124,4 +133,5 @@ _ONE: Final[dict[str, Callable[[Table], str]]] = {
     "markdown": _markdown,
     "latex": _latex,
     "html": _html,
+    "text": _text,
 }

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tangobench import cli
 from tangobench.commands import data
-from tangobench.commands._common import settle
+from tangobench.commands._common import add_output_options, settle
 from tangobench.errors import TangobenchError
 from tangobench.flows._build import WAIT_SECONDS, Where, in_process, through_flow
 from tangobench.flows._runner import check
@@ -32,6 +32,7 @@ def _parser() -> cli.Parser:
     parser = cli.Parser(prog="python -m tangobench.flows", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     data.add_build_options(parser, "+")
+    add_output_options(parser)
     parser.set_defaults(run=_run, workers=os.cpu_count() or 1, wait=WAIT_SECONDS)
     return parser
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -56,6 +58,34 @@ def test_each_command_has_help_and_json(run, command):
     code, out, _ = run(command, "--help")
     assert code == 0
     assert "--json" in out
+
+
+def leaves(parser, path=()):
+    """Every command of the program with the words that name it."""
+    groups = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    if not groups:
+        yield path, parser
+    for group in groups:
+        for name, inner in group.choices.items():
+            yield from leaves(inner, (*path, name))
+
+
+COMMAND_LINES = dict(leaves(cli.parser()))
+
+
+@pytest.mark.parametrize("path", COMMAND_LINES, ids=" ".join)
+def test_every_command_explains_itself(path):
+    """A text for every argument, `--json`, and examples that the program accepts."""
+    parser = COMMAND_LINES[path]
+    silent = [a.dest for a in parser._actions if not (a.help or "").strip()]
+    assert not silent
+    assert {"--json", "--quiet"} <= {word for a in parser._actions for word in a.option_strings}
+    heading, *examples = parser.epilog.splitlines()
+    assert heading == "examples:" and examples
+    for example in examples:
+        program, *words = shlex.split(re.split(r"\s#\s| > ", example)[0])
+        assert program == "tangobench" and tuple(words[: len(path)]) == path
+        cli.parser().parse_args(words)
 
 
 def test_version(run):
@@ -289,6 +319,39 @@ def test_a_home_folder_in_quotes_is_expanded(run, toy, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert run("build", "toy", "--out=~/x", "--manifest", toy.MANIFEST)[0] == 0
     assert (tmp_path / "x" / "toy-sample").is_dir()
+
+
+def test_a_command_that_makes_something_says_what_where_how_long_and_what_next(run, toy, tmp_path):
+    words = ("build", "toy", "--out", tmp_path, "--manifest", toy.MANIFEST)
+    folder = tmp_path / "toy-sample"
+    for extra in ((), ("--quiet",)):
+        closing = run(*words, *extra)[2].splitlines()[-1:]
+        shape = rf"built {folder} in [\d.]+ m?s · next: tangobench inspect {folder}"
+        assert [bool(re.fullmatch(shape, line)) for line in closing] == (
+            [True] if not extra else []
+        )
+
+
+def test_a_row_shows_what_is_not_scored_and_leads_to_its_story(run, sample):
+    folder = sample("lean") / "lean-sample"
+    code, out, _ = run("inspect", folder, "--config", "proof", "--row", 0)
+    prompt, proof = re.search(r"⟦(.*)⟧(.*)│\n", out, re.S).groups()
+    assert code == 0 and prompt.endswith(":=") and proof.endswith("<|endoftext|>")
+    told = shlex.split(out.splitlines()[-1].partition(": ")[2])
+    assert told[:2] == ["tangobench", "why"]
+    assert "row 0 of proof" in run(*told[1:])[1]
+
+
+def test_tables_in_a_terminal_are_a_summary(run, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    whole = run("tables")[1]
+    assert whole.count("**") > 20 and "| TANGO |" in whole
+    monkeypatch.setattr(cli.Clean, "isatty", lambda self: True)
+    code, summary, _ = run("tables", "--dataset", "dm_math")
+    assert code == 0 and "Lean" not in summary and "lowest mean" in summary
+    assert len(summary) < len(whole) / 10 and "--all" in summary
+    assert len(run("tables", "--all")[1]) > 10 * len(summary)
+    assert run("tables", "--dataset", "nothing")[0] == 2
 
 
 def test_another_spec_names_the_keys(run, toy, tmp_path):

@@ -19,6 +19,7 @@ import os
 import pkgutil
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -135,7 +136,9 @@ def _main(words: list[str], as_json: bool, make: Callable[[], Parser]) -> int:
 
 
 def _run(words: list[str], parser: Parser) -> int:
+    began = time.monotonic()
     args = parser.parse_args(words)
+    args.began = began
     for name in _PATHS & vars(args).keys():  # shells leave `--out=~/x` and quotes alone
         value = getattr(args, name)
         if isinstance(value, str | Path) and str(value).startswith("~"):
@@ -178,7 +181,9 @@ def report(error: TangobenchError, as_json: bool) -> int:
     if as_json:
         print(json.dumps(error.as_json(), default=str))
     else:
-        print(f"tangobench: {error.message}", file=sys.stderr)
+        # A terminal shows ^C, or a progress line, where the cursor is.
+        fresh = "\n" if isinstance(error, _Interrupted) and sys.stderr.isatty() else ""
+        print(f"{fresh}tangobench: {error.message}", file=sys.stderr)
         if error.fix:
             print(f"  try: {error.fix}", file=sys.stderr)
     return error.exit_code

@@ -6,10 +6,18 @@ import argparse
 import json
 import math
 import sys
+import textwrap
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tangobench.catalogue import CATALOGUE, TEST_SETS
+
+if TYPE_CHECKING:
+    from tangobench.pipeline.core.progress import Reporter
+
+Run = Callable[[argparse.Namespace], int]
 
 PROFILE_HELP: Final = (
     "sample: embedded input, seconds, no network (default); mini: real sources, minutes; "
@@ -17,10 +25,52 @@ PROFILE_HELP: Final = (
 )
 
 
+def command(
+    commands: Any, name: str, run: Run | None, summary: str, *examples: str, about: str = ""
+) -> argparse.ArgumentParser:
+    """A command with `--json`, `--quiet` and examples; without `run` it is a group of commands."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=textwrap.fill(about or f"{summary[0].upper()}{summary[1:]}.", 88),
+        epilog="\n  tangobench ".join(["examples:", *examples]) if examples else None,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if run is not None:
+        add_output_options(parser)
+        parser.set_defaults(run=run)
+    return parser
+
+
 def add_output_options(parser: argparse.ArgumentParser) -> None:
     """`--json` and `--quiet`."""
     parser.add_argument("--json", action="store_true", help="results and errors as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
+
+
+def show(args: argparse.Namespace, value: Any, *lines: str) -> int:
+    """Print a command's result: the value as JSON for programs, or the lines for people."""
+    if args.json:
+        emit_json(value)
+    else:
+        print("\n".join(lines), flush=True)
+    return 0
+
+
+def finished(args: argparse.Namespace, made: str, then: str = "") -> None:
+    """The closing line of a command that made something: what, where, how long, what next."""
+    from tangobench.pipeline.core.progress import duration
+
+    if not (args.quiet or args.json):
+        took = duration(time.monotonic() - args.began)
+        print(f"{made} in {took}" + (f" · next: {then}" if then else ""), file=sys.stderr)
+
+
+def reporter_of(args: argparse.Namespace) -> Reporter:
+    """Progress on standard error, unless it was not asked for."""
+    from tangobench.pipeline.core.progress import Reporter
+
+    return Reporter(quiet=args.quiet or args.json)
 
 
 def add_request_options(

@@ -10,50 +10,59 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tangobench.commands._common import (
-    add_output_options,
     add_request_options,
+    command,
     emit_json,
+    finished,
     place,
+    reporter_of,
     request_overrides,
     seconds,
     settle,
+    show,
 )
 from tangobench.errors import MismatchError, ResourceError, UsageError
 
 
 def add(commands: Any) -> None:
     """Add the commands to the program."""
-    planner = commands.add_parser("plan", help="what a build would read, write and take")
+    planner = command(
+        commands, "plan", _plan, "what a build would read, write and take",
+        "plan fineweb --profile paper --workers 8",
+        "plan lean --profile mini --source ~/mathlib4",
+    )  # fmt: skip
     add_request_options(planner)
-    add_output_options(planner)
-    planner.set_defaults(run=_plan)
-    builder = commands.add_parser(
-        "build",
-        help="build a dataset; run again to resume",
-        description="Build OUT/DATASET-PROFILE. A killed or failed build resumes with the same "
-        "command. The last line printed is the root hash.",
-    )
+    builder = command(
+        commands, "build", _build, "build a dataset; run again to resume",
+        "build lean                                  # the sample, in seconds, no network",
+        "build dm_math --profile mini --workers 2 --against committed",
+        "build lean --profile paper --source ~/mathlib4 --workers 8",
+        "build my-corpus.toml --set context=2048",
+        about="Build OUT/DATASET-PROFILE. A killed or failed build resumes with the same command. "
+        "The last line printed is the root hash.",
+    )  # fmt: skip
     add_build_options(builder)
-    builder.set_defaults(run=_build)
-    verifier = commands.add_parser(
-        "verify",
-        help="check every byte of a dataset folder",
-        description="Check FOLDER, or every dataset of a profile that is in OUT (`--out`), and "
-        "print the root of each. Datasets that are not there are named and skipped.",
-    )
+    verifier = command(
+        commands, "verify", _verify, "check every byte of a dataset folder",
+        "verify out/lean-sample",
+        "verify --out out --profile sample --against committed",
+        about="Check FOLDER, or every dataset of a profile that is in OUT (`--out`), and print the "
+        "root of each. Datasets that are not there are named and skipped.",
+    )  # fmt: skip
     verifier.add_argument(
         "folder", type=place, nargs="?", help="a dataset folder or s3://… address"
     )
     verifier.add_argument("--out", type=Path, metavar="OUT", help="check what is in OUT instead")
     verifier.add_argument("--profile", default="sample", help="with --out: which (default sample)")
-    verifier.add_argument("--against", metavar="LOCK", help="also require this lock's root")
-    add_output_options(verifier)
-    verifier.set_defaults(run=_verify)
-    differ = commands.add_parser("diff", help="two locks or folders, field by field")
-    differ.add_argument("a", type=place)
-    differ.add_argument("b", type=place)
-    add_output_options(differ)
-    differ.set_defaults(run=_diff)
+    verifier.add_argument(
+        "--against", metavar="LOCK", help="also require this lock's root ('committed': ours)"
+    )
+    differ = command(
+        commands, "diff", _diff, "two locks or folders, field by field",
+        "diff out/lean-sample manifests/lean.sample.lock.json",
+    )  # fmt: skip
+    differ.add_argument("a", type=place, help="a lock, or a dataset folder")
+    differ.add_argument("b", type=place, help="another")
 
 
 def add_build_options(
@@ -81,7 +90,6 @@ def add_build_options(
         help="fail with exit code 3 unless the root equals this lock's ('committed': the "
         "project's own)",
     )
-    add_output_options(builder)
 
 
 def request(args: argparse.Namespace) -> Any:
@@ -111,11 +119,7 @@ def _plan(args: argparse.Namespace) -> int:
 
     settle(args)
     planned = api.plan(request(args), args.workers)
-    if args.json:
-        emit_json(planned)
-        return 0
-    print("\n".join(plan_lines(planned, args.workers)))
-    return 0
+    return show(args, planned, *plan_lines(planned, args.workers))
 
 
 def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
@@ -150,9 +154,8 @@ def _build(args: argparse.Namespace) -> int:
 def build(args: argparse.Namespace, run: Callable[[Any, Any], Any]) -> int:
     """Build with `run(request, reporter)` and print what was built; the last line is the root."""
     from tangobench.pipeline.core.lock import require_root
-    from tangobench.pipeline.core.progress import Reporter
 
-    reporter = Reporter(quiet=args.quiet or args.json)
+    reporter = reporter_of(args)
     wanted = request(args)
     expected = args.against and _expected(args.against, args.dataset, args.profile)
     if args.profile != "sample":
@@ -160,14 +163,11 @@ def build(args: argparse.Namespace, run: Callable[[Any, Any], Any]) -> int:
     built = run(wanted, reporter)
     if expected:
         require_root(built.lock, expected, str(built.folder))
-    if args.json:
-        emit_json({"folder": str(built.folder), "root": built.lock.root, **_summary(built.lock)})
-        return 0
     for line in summary_lines(built.lock):
         reporter.say(line)
-    reporter.say(f"{built.folder}")
-    print(built.lock.root, flush=True)
-    return 0
+    finished(args, f"built {built.folder}", f"tangobench inspect {built.folder}")
+    root, folder = built.lock.root, str(built.folder)
+    return show(args, {"folder": folder, "root": root, **_summary(built.lock)}, root)
 
 
 def _announce(request: Any, workers: int, reporter: Any) -> None:
@@ -276,15 +276,11 @@ def _verify_one(args: argparse.Namespace) -> int:
     if args.against is not None:
         expected = _expected(args.against, lock.name, lock.profile)
         require_root(lock, expected, str(args.folder))
-    if args.json:
-        emit_json({"folder": str(args.folder), "root": lock.root, "ok": True, **_summary(lock)})
-        return 0
-    if not args.quiet:
-        for line in summary_lines(lock):
-            print(line, file=sys.stderr)
-        print(f"{args.folder}: all {len(lock.shards)} shards are as built", file=sys.stderr)
-    print(lock.root)
-    return 0
+    for line in summary_lines(lock):
+        reporter_of(args).say(line)
+    finished(args, f"verified {args.folder}: all {len(lock.shards)} shards are as built")
+    found = {"folder": str(args.folder), "root": lock.root, "ok": True, **_summary(lock)}
+    return show(args, found, lock.root)
 
 
 def _expected(against: str, name: str, profile: str) -> Any:

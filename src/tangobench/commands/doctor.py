@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from tangobench.commands._common import add_output_options, emit_json
+from tangobench.commands._common import command, show
 from tangobench.errors import ResourceError, TangobenchError
 
 State = Literal["ok", "warn", "bad"]
@@ -37,14 +37,13 @@ class Check:
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    doctor = commands.add_parser(
+    doctor = command(
+        commands, "doctor", _doctor, "is this machine ready? a fix for each red line",
         "doctor",
-        help="is this machine ready? a fix for each red line",
-        description="Exit code 7 if something needed is missing.",
-    )
+        about="Versions, vocabulary, git, disk and device. Exit code 7 if something needed is "
+        "missing.",
+    )  # fmt: skip
     doctor.add_argument("--out", default="out", metavar="DIR", help="where data would go")
-    add_output_options(doctor)
-    doctor.set_defaults(run=_doctor)
 
 
 def _doctor(args: argparse.Namespace) -> int:
@@ -58,13 +57,9 @@ def _doctor(args: argparse.Namespace) -> int:
         _device,
     ]
     checks = [check for make in makers for check in make()]
-    if args.json:
-        emit_json([asdict(check) for check in checks])
-    else:
-        for check in checks:
-            print(f"{_MARKS[check.state]} {check.name:<22} {check.found}")
-            if check.fix:
-                print(f"    {check.fix}")
+    lines = [f"{_MARKS[c.state]} {c.name:<22} {c.found}" for c in checks]
+    fixes = [f"\n    {c.fix}" if c.fix else "" for c in checks]
+    show(args, [asdict(c) for c in checks], *map("".join, zip(lines, fixes, strict=True)))
     return ResourceError.exit_code if any(check.state == "bad" for check in checks) else 0
 
 

@@ -6,25 +6,23 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tangobench.commands._common import add_output_options, emit_json
+from tangobench.commands._common import command, finished, show
 from tangobench.errors import UsageError
 
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    exporter = commands.add_parser(
-        "export",
-        help="write a finished run as a Hugging Face model",
-        description="Writes config, safetensors and tokenizer to DIR. Load it with "
+    exporter = command(
+        commands, "export", _export, "write a finished run as a Hugging Face model",
+        "export sample-dm_math-tango-s17-101 my-model",
+        about="Writes config, safetensors and tokenizer to DIR. Load it with "
         "`import tangobench.model.hf` and AutoModelForCausalLM.from_pretrained(DIR).",
-    )
+    )  # fmt: skip
     exporter.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
     exporter.add_argument("target", metavar="DIR", type=Path, help="a new or empty folder")
     exporter.add_argument(
         "--out", default="out", metavar="DIR", help="where a bare name is looked up"
     )
-    add_output_options(exporter)
-    exporter.set_defaults(run=_export)
 
 
 def _export(args: argparse.Namespace) -> int:
@@ -45,8 +43,5 @@ def _export(args: argparse.Namespace) -> int:
         )
     folder = find_run_folder(args.run_folder, args.out)
     path = export(load_model(folder), args.target)
-    if args.json:
-        emit_json({"folder": str(path)})
-    else:
-        print(path)
-    return 0
+    finished(args, f"exported {folder.name} to {path}", f"tangobench push {path} OWNER/NAME")
+    return show(args, {"folder": str(path)}, str(path))

@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from tangobench.commands._common import add_output_options, count, emit_json
+from tangobench.commands._common import command, count, show
 from tangobench.commands.train import add_compute_options, compute_device
 from tangobench.errors import UsageError
 
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    parser = commands.add_parser(
-        "generate",
-        help="what a trained model writes after a prompt",
-        description="A model of DeepMind Mathematics gets the prompt as a question and answers it; "
+    parser = command(
+        commands, "generate", _generate, "what a trained model writes after a prompt",
+        'generate sample-dm_math-tango-s17-101 "What is 12 + 30?"',
+        about="A model of DeepMind Mathematics gets the prompt as a question and answers it; "
         "any other continues the text. Greedy unless --temperature is given.",
-    )
+    )  # fmt: skip
     parser.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
     parser.add_argument("prompt", help='for example "What is 12 + 30?"')
     parser.add_argument("--out", default="out", metavar="DIR", help="where a name is looked up")
@@ -25,8 +25,6 @@ def add(commands: Any) -> None:
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="default: 0")
     parser.add_argument("--seed", type=int, default=0, help="of sampling (default: 0)")
     add_compute_options(parser)
-    add_output_options(parser)
-    parser.set_defaults(run=_generate)
 
 
 def _generate(args: argparse.Namespace) -> int:
@@ -43,8 +41,4 @@ def _generate(args: argparse.Namespace) -> int:
     model = load_model(find_run_folder(args.run_folder, args.out), compute_device(args))
     sampling = {"longest": args.tokens, "temperature": args.temperature, "seed": args.seed}
     found = answer(model, args.prompt, **sampling)
-    if args.json:
-        emit_json({"prompt": args.prompt, "answer": found, **sampling})
-    else:
-        print(found)
-    return 0
+    return show(args, {"prompt": args.prompt, "answer": found, **sampling}, found)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.commands._common import add_output_options, emit_json
+from tangobench.commands._common import command, finished, show
 from tangobench.errors import UsageError
 
 _DOCUMENTS: Final = """\
@@ -36,16 +36,15 @@ share = 0.05                    # hash: validation; a component with a training 
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    parser = commands.add_parser(
-        "init",
-        help="write a commented manifest for a dataset of your own",
-        description="Writes a template to edit; `tangobench build FILE.toml` then builds "
+    parser = command(
+        commands, "init", _init, "write a commented manifest for a dataset of your own",
+        "init documents my-corpus.toml",
+        "init lean my-project.toml",
+        about="Writes a template to edit; `tangobench build FILE.toml` then builds "
         "OUT/FILE-PROFILE.",
-    )
+    )  # fmt: skip
     parser.add_argument("kind", help="documents, or a dataset to start from")
-    parser.add_argument("file", type=Path, metavar="FILE.toml")
-    add_output_options(parser)
-    parser.set_defaults(run=_init)
+    parser.add_argument("file", type=Path, metavar="FILE.toml", help="a new file")
 
 
 def _init(args: argparse.Namespace) -> int:
@@ -67,8 +66,5 @@ def _init(args: argparse.Namespace) -> int:
     if args.kind != "documents":
         text = f'kind = "{args.kind}"\n\n' + manifest_file(f"{args.kind}.toml").read_text("utf-8")
     write_atomic(path, text.encode())
-    if args.json:
-        emit_json({"file": str(path), "kind": args.kind})
-    else:
-        print(path)
-    return 0
+    finished(args, f"wrote {path}", f"edit it, then tangobench build {path}")
+    return show(args, {"file": str(path), "kind": args.kind}, str(path))

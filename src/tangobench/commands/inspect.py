@@ -1,15 +1,17 @@
-"""`inspect` and `why`: looking at rows, and asking what became of an input."""
+"""`inspect` and `why`: looking at rows, and asking what happened to an input."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
 import json
+import operator
+import shlex
 import sys
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.commands._common import add_output_options, emit_json, place
+from tangobench.commands._common import command, emit_json, finished, place, show
 from tangobench.errors import UsageError
 
 _SHOWN: Final = 400
@@ -18,25 +20,27 @@ _BLOCK: Final = 1000
 
 def add(commands: Any) -> None:
     """Add the commands to the program."""
-    inspector = commands.add_parser(
-        "inspect",
-        help="rows as text, with token boundaries and the loss mask",
-        description="Without --row: what the folder holds. With --row: one row, tokens separated "
-        "by │, tokens that are scored in ⟦brackets⟧. With --jsonl: all rows as records.",
-    )
-    inspector.add_argument("folder", type=place)
+    inspector = command(
+        commands, "inspect", _inspect, "rows as text, with token boundaries and the loss mask",
+        "inspect out/lean-sample",
+        "inspect out/lean-sample --config proof --split validation --row 0",
+        "inspect out/dm_math-sample --jsonl rows.jsonl",
+        about="Without --row: what the folder holds. With --row: one row, tokens separated by │, "
+        "what is not scored in ⟦brackets⟧. With --jsonl: all rows as records.",
+    )  # fmt: skip
+    inspector.add_argument("folder", type=place, help="a dataset folder or s3://… address")
     inspector.add_argument("--config", help="for Lean: source or proof")
     inspector.add_argument("--split", help="train (default) or validation")
-    inspector.add_argument("--row", type=int, metavar="N")
+    inspector.add_argument("--row", type=int, metavar="N", help="show this row, from 0")
     inspector.add_argument("--full", action="store_true", help="show long rows whole")
     inspector.add_argument("--jsonl", metavar="FILE", help="export the split ('-': stdout)")
-    add_output_options(inspector)
-    inspector.set_defaults(run=_inspect)
-    asker = commands.add_parser("why", help="what happened to one document, declaration, question")
-    asker.add_argument("folder", type=place)
+    asker = command(
+        commands, "why", _why, "what happened to one document, declaration or question",
+        "why out/lean-sample count_nil",
+        "why out/dm_math-sample 'What is 12 + 30?'",
+    )  # fmt: skip
+    asker.add_argument("folder", type=place, help="a dataset folder")
     asker.add_argument("id", help="document id, path or declaration name, or question text")
-    add_output_options(asker)
-    asker.set_defaults(run=_why)
 
 
 def _inspect(args: argparse.Namespace) -> int:
@@ -49,13 +53,10 @@ def _inspect(args: argparse.Namespace) -> int:
         dataset.rows(config, args.split or "train")  # refuses what is not there
     args.split = args.split or "train"
     if args.jsonl is not None:
-        return _export(dataset, config, args.split, args.jsonl)
+        return _export(args, dataset, config)
     if args.row is None:
-        if args.json:
-            emit_json(dataset.lock.data)
-        else:
-            print("\n".join([*summary_lines(dataset.lock), f"root {dataset.lock.root}"]))
-        return 0
+        lines = [*summary_lines(dataset.lock), f"root {dataset.lock.root}"]
+        return show(args, dataset.lock.data, *lines)
     rows = dataset.rows(config, args.split)
     if not 0 <= args.row < len(rows):
         raise UsageError(
@@ -66,9 +67,31 @@ def _inspect(args: argparse.Namespace) -> int:
     shown = _plain(dataset.lock, config, rows[args.row])
     if args.json:
         emit_json(shown)
-    else:
-        _print_row(shown, args)
+        return 0
+    _print_row(shown, args)
+    ident = _ident(dataset, config, rows[args.row])
+    print(f"\nwhere it comes from: tangobench why {args.folder} {shlex.quote(ident)}")
     return 0
+
+
+def _ident(dataset: Any, config: str, row: dict[str, Any]) -> str:
+    """What `why` takes to tell the story of a row: of its first document, if there are several."""
+    from tangobench.pipeline.api import door, kind_of
+    from tangobench.pipeline.core.side_tables import SideTable
+
+    lock = dataset.lock
+    found = door(kind_of(lock), "record")(row, config, lock)
+    if "documents" not in found:
+        words = [found[key] for key in ("path", "declaration", "question") if key in found]
+        return ":".join(words)
+    index = found["documents"][0]["doc_index"]
+    for entry in lock.data["side_files"]:
+        if entry["kind"] == "decisions":
+            if index < entry["rows"]:
+                table = SideTable(dataset.folder, entry, lock.name).table()
+                return str(table["id"][index].as_py())
+            index -= entry["rows"]
+    return ""
 
 
 def _plain(lock: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -91,28 +114,29 @@ def _print_row(shown: dict[str, Any], args: argparse.Namespace) -> None:
             text = json.dumps(value, ensure_ascii=False)
             print(f"{name}: {text if args.full else text[:_SHOWN]}")
     scored = sum(shown["scored"])
-    print(f"tokens: {len(shown['tokens'])}, of which {scored} are scored\n")
+    print(f"tokens: {len(shown['tokens'])}, of which {scored} are scored; ⟦not scored⟧\n")
     limit = len(shown["pieces"]) if args.full else _SHOWN
     # Scored rows are most telling around the first target, so a cut row starts shortly before it.
     first = shown["scored"].index(True) if scored else 0
     start = 0 if args.full or first < limit // 2 else first - limit // 2
     if start:
         print(f"… {start} tokens before …")
-    marked = [
-        f"⟦{piece}⟧" if is_scored else f"{piece}│"
-        for piece, is_scored in zip(shown["pieces"], shown["scored"], strict=True)
-    ]
-    print("".join(marked[start : start + limit]))
-    if len(marked) > start + limit:
-        print(f"… {len(marked) - start - limit} tokens more (--full shows all)")
+    chosen = slice(start, start + limit)
+    marked = zip(shown["scored"][chosen], shown["pieces"][chosen], strict=True)
+    for is_scored, run in itertools.groupby(marked, key=operator.itemgetter(0)):
+        text = "│".join(piece for _, piece in run)
+        print(f"{text}│" if is_scored else f"⟦{text}⟧", end="")
+    print()
+    if (more := len(shown["pieces"]) - chosen.stop) > 0:
+        print(f"… {more} tokens more (--full shows all)")
 
 
-def _export(dataset: Any, config: str, split: str, target: str) -> int:
+def _export(args: argparse.Namespace, dataset: Any, config: str) -> int:
     from tangobench.pipeline.api import door, kind_of
     from tangobench.pipeline.core.files import atomic_file, write_all
 
     record = door(kind_of(dataset.lock), "record")
-    rows = dataset.rows(config, split)
+    rows, target = dataset.rows(config, args.split), args.jsonl
     lines = (
         json.dumps(record(row, config, dataset.lock), ensure_ascii=False) + "\n" for row in rows
     )
@@ -122,7 +146,7 @@ def _export(dataset: Any, config: str, split: str, target: str) -> int:
     with atomic_file(Path(target)) as descriptor:
         while block := "".join(itertools.islice(lines, _BLOCK)):
             write_all(descriptor, block.encode())
-    print(f"{len(rows):,} rows written to {target}", file=sys.stderr)
+    finished(args, f"wrote {len(rows):,} rows to {target}")
     return 0
 
 
@@ -132,8 +156,4 @@ def _why(args: argparse.Namespace) -> int:
 
     lock = read_lock(args.folder)
     lines = door(kind_of(lock), "why")(args.folder, lock, args.id)
-    if args.json:
-        emit_json({"id": args.id, "story": lines})
-    else:
-        print("\n".join(lines))
-    return 0
+    return show(args, {"id": args.id, "story": lines}, *lines)

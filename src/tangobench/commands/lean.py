@@ -6,19 +6,20 @@ import argparse
 import sys
 from typing import Any
 
-from tangobench.commands._common import add_output_options, count, emit_json
+from tangobench.commands._common import command, count, emit_json, finished, reporter_of
 
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    parser = commands.add_parser("lean", help="tools for Lean sources")
+    parser = command(commands, "lean", None, "tools for Lean sources")
     inner = parser.add_subparsers(dest="lean_command", required=True, metavar="COMMAND")
-    extract = inner.add_parser(
-        "extract",
-        help="one JSON line per theorem and lemma, with byte offsets and the proof",
-        description="Cut the proofs out of every .lean file of a commit. Files that are not UTF-8 "
-        "or end inside a comment or string are left out and named.",
-    )
+    extract = command(
+        inner, "extract", _extract,
+        "one JSON line per theorem and lemma, with byte offsets and the proof",
+        "lean extract --source ~/my-project --commit HEAD --out proofs.jsonl",
+        about="Cut the proofs out of every .lean file of a commit. Files that are not UTF-8 or end "
+        "inside a comment or string are left out and named.",
+    )  # fmt: skip
     extract.add_argument("--source", required=True, metavar="REPO", help="clone, bundle or git URL")
     extract.add_argument(
         "--commit", required=True, metavar="REV", help="commit id, HEAD, tag or branch"
@@ -38,12 +39,9 @@ def add(commands: Any) -> None:
         choices=("theorem", "lemma", "instance", "example"),
         help="kinds of declarations (default: theorem and lemma), may be repeated",
     )
-    add_output_options(extract)
-    extract.set_defaults(run=_extract)
 
 
 def _extract(args: argparse.Namespace) -> int:
-    from tangobench.pipeline.core.progress import Reporter
     from tangobench.pipeline.lean.export import export
     from tangobench.pipeline.lean.proofs import PROOF_KINDS
 
@@ -54,7 +52,7 @@ def _extract(args: argparse.Namespace) -> int:
         args.path,
         args.kind or PROOF_KINDS,
         max_bytes=args.max_bytes,
-        reporter=Reporter(quiet=args.quiet or args.json),
+        reporter=reporter_of(args),
     )
     if args.json:
         emit_json(done)
@@ -64,6 +62,6 @@ def _extract(args: argparse.Namespace) -> int:
     if not args.quiet:
         for reason, number in done["rejected"].items():
             print(f"left out {number:,} files: {reason}", file=sys.stderr)
-        found = f"{done['declarations']:,} declarations in {done['files']:,} files"
-        print(f"{found} at commit {done['commit']}", file=sys.stderr)
+    found = f"{done['declarations']:,} declarations in {done['files']:,} files"
+    finished(args, f"wrote {args.out}: {found} at commit {done['commit']}")
     return 0

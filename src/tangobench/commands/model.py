@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tangobench.catalogue import CATALOGUE
-from tangobench.commands._common import add_output_options, count, emit_json
+from tangobench.commands._common import command, count, emit_json, finished, show
 from tangobench.commands.train import add_kernel_option
 
 if TYPE_CHECKING:
@@ -19,33 +19,32 @@ _COLUMNS: Final = ("arch", "width", "nonembedding", "total", "MACs", "scaling", 
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    model = commands.add_parser("model", help="the six architectures: sizes and costs")
+    model = command(commands, "model", None, "the six architectures: sizes and costs")
     actions = model.add_subparsers(dest="action", metavar="ACTION", required=True)
-    info = actions.add_parser(
-        "info",
-        help="parameters, operations and memory at the paper's sizes",
-        description="Parameters, operations and the memory of decoding by the paper's formulas. "
+    info = command(
+        actions, "info", _info, "parameters, operations and memory at the paper's sizes",
+        "model info --arch tango --dataset lean",
+        about="Parameters, operations and the memory of decoding by the paper's formulas. "
         "--trace also runs the real module: operations, and activations kept for training.",
-    )
+    )  # fmt: skip
     info.add_argument("--arch", default="all", metavar="NAME", help="one of the six, or all")
     info.add_argument("--dataset", default="fineweb", help=" or ".join(CATALOGUE))
     info.add_argument("--depth", type=count, default=4, metavar="N", help="block applications")
     info.add_argument(
         "--trace", action="store_true", help="also trace the real module (needs torch, seconds)"
     )
-    add_output_options(info)
-    info.set_defaults(run=_info)
     _add_speed(actions)
 
 
 def _add_speed(actions: Any) -> None:
-    speed = actions.add_parser(
-        "speed",
-        help="tokens/s and peak memory of training and decoding on this machine",
-        description="Each measurement is a process of its own; the paper's operation counts stand "
-        "beside it. A measurement that shared its core with other work is marked as disturbed. "
-        "The paper itself reports neither speed nor memory.",
-    )
+    speed = command(
+        actions, "speed", _speed,
+        "tokens/s and peak memory of training and decoding on this machine",
+        "model speed --arch tango --lengths 256 1024 --save speed.json",
+        about="Each measurement is a process of its own, with the paper's operation count beside "
+        "it. One that shared its core with other work is marked as disturbed. The paper itself "
+        "reports neither speed nor memory.",
+    )  # fmt: skip
     speed.add_argument("--arch", default="all", metavar="NAME", help="one of the six, or all")
     speed.add_argument(
         "--lengths", type=count, nargs="+", metavar="T", help="tokens (default: 256 1024 4096)"
@@ -62,8 +61,6 @@ def _add_speed(actions: Any) -> None:
         "for a machine with slow phases",
     )  # fmt: skip
     speed.add_argument("--save", metavar="FILE", help="also write the results to a JSON file")
-    add_output_options(speed)
-    speed.set_defaults(run=_speed)
 
 
 def _info(args: argparse.Namespace) -> int:
@@ -72,16 +69,10 @@ def _info(args: argparse.Namespace) -> int:
     archs = model_config.ARCHS if args.arch == "all" else (args.arch,)
     configs = [model_config.published(arch, args.dataset, args.depth) for arch in archs]
     rows = [describe(config, args.dataset, trace=args.trace) for config in configs]
-    if args.json:
-        emit_json(rows)
-        return 0
     table = [_COLUMNS, *(_line(row) for row in rows)]
     widths = [max(len(line[i]) for line in table) for i in range(len(_COLUMNS))]
-    for line in table:
-        cells = [line[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
-        print("  ".join(cells))
-    return 0
+    cells = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in table]
+    return show(args, rows, *map("  ".join, cells))
 
 
 def describe(config: ModelConfig, dataset: str, *, trace: bool) -> dict[str, Any]:
@@ -158,6 +149,7 @@ def _speed(args: argparse.Namespace) -> int:
             write_atomic(Path(args.save), case_json(report).encode())
     if args.json:
         emit_json(report)
+    finished(args, f"measured {len(best)} cases" + (f" into {args.save}" if args.save else ""))
     return 0
 
 

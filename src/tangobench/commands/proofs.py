@@ -6,33 +6,35 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tangobench.commands._common import add_output_options, count, emit_json
+from tangobench.commands._common import command, count, finished, reporter_of, show
 from tangobench.commands.train import add_compute_options, compute_device
 from tangobench.errors import UsageError
 
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    parser = commands.add_parser(
-        "check-proofs",
-        help="generate a proof for each validation theorem of a lean run and let Lean judge it",
-        description="Adds the verdicts to OUT/results/RUN.json, which `tangobench eval` writes. "
+    parser = command(
+        commands, "check-proofs", _check,
+        "generate a proof for each validation theorem of a lean run and let Lean judge it",
+        "check-proofs sample-lean-tango-s17-101 --limit 20",
+        "check-proofs RUN --checker toolchain --project ~/mathlib4",
+        about="Adds the verdicts to OUT/results/RUN.json, which `tangobench eval` writes. "
         "`wasm` is a Lean without Mathlib that is fetched from npm; `toolchain` is the Lean of a "
         "project with Mathlib built. What cannot be checked is never counted as failed. A killed "
-        "check goes on with the same command: RUN/proofs.jsonl holds what it has.",
-    )
+        "check resumes with the same command: RUN/proofs.jsonl holds what it has.",
+    )  # fmt: skip
     parser.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
     parser.add_argument(
         "--out", default="out", metavar="DIR", help="where a bare name is looked up"
     )
-    parser.add_argument("--checker", choices=("wasm", "toolchain"), default="wasm")
+    parser.add_argument(
+        "--checker", choices=("wasm", "toolchain"), default="wasm", help="which Lean (wasm)"
+    )
     parser.add_argument("--source", metavar="REPO", help="the commit's repository")
     parser.add_argument("--project", metavar="DIR", help="a built Lean project (toolchain)")
     parser.add_argument("--repl", metavar="DIR", help="a built REPL of its Lean (toolchain)")
     parser.add_argument("--limit", type=count, metavar="N", help="only the first N theorems")
     add_compute_options(parser)
-    add_output_options(parser)
-    parser.set_defaults(run=_check)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -49,7 +51,6 @@ def _check(args: argparse.Namespace) -> int:
     from tangobench.model.training.provenance import provenance
     from tangobench.model.training.runs import find_run_folder
     from tangobench.model.training.train import dataset_of
-    from tangobench.pipeline.core.progress import Reporter
 
     folder = find_run_folder(args.run_folder, args.out)
     path, trained, run = final_checkpoint(folder)
@@ -69,21 +70,18 @@ def _check(args: argparse.Namespace) -> int:
         context=run.recipe.context,
         limit=args.limit,
         log=ProofLog(folder / "proofs.jsonl", checkpoint=trained.meta["tensors"]["sha256"]),
-        reporter=Reporter(quiet=args.quiet or args.json),
+        reporter=reporter_of(args),
     )
     found = report.as_json()
     result = read_result(result_file)
     add_extra(result, "proof_check", found, provenance(compute_device(args)))
     write_result(result_file, result)
-    if args.json:
-        emit_json(found)
-        return 0
-    print(f"proved     {found['proved']:,} of {found['checked']:,} checked proofs", end="")
-    print(f" ({found['low']:.2%} to {found['high']:.2%})" if found["checked"] else "")
+    interval = f" ({found['low']:.2%} to {found['high']:.2%})" if found["checked"] else ""
+    lines = [f"proved     {found['proved']:,} of {found['checked']:,} checked proofs{interval}"]
     for outcome in ("failed", "unchecked"):
-        for reason, number in found[outcome].items():
-            print(f"{outcome:<10} {number:,} {reason}")
-    print(result_file)
+        lines += [f"{outcome:<10} {number:,} {why}" for why, number in found[outcome].items()]
+    show(args, found, *lines, str(result_file))
+    finished(args, f"checked {found['checked']:,} proofs", "tangobench tables")
     return 0
 
 

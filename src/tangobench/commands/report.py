@@ -6,25 +6,25 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tangobench.commands._common import add_output_options, emit_json
+from tangobench.commands._common import command, finished, show
 from tangobench.errors import UsageError
 
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    reporter = commands.add_parser(
-        "report",
-        help="one static HTML site of everything in OUT",
-        description="Write a site that opens from disk: datasets, models, results, provenance. "
+    reporter = command(
+        commands, "report", _report, "one static HTML site of everything in OUT",
+        "report --out out",
+        about="Write a site that opens from disk: datasets, models, results, provenance. "
         "What does not exist yet is shown with the command that makes it. The same inputs give "
         "the same bytes.",
+    )  # fmt: skip
+    reporter.add_argument(
+        "--out", type=Path, default=Path("out"), metavar="DIR", help="what to show (default: out)"
     )
-    reporter.add_argument("--out", type=Path, default=Path("out"), metavar="DIR")
     reporter.add_argument(
         "--site", type=Path, metavar="DIR", help="where to write it (default: OUT/report)"
     )
-    add_output_options(reporter)
-    reporter.set_defaults(run=_report)
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -37,8 +37,5 @@ def _report(args: argparse.Namespace) -> int:
             fix="name the folder that holds datasets, runs and results",
         )
     index = write_report(args.out, args.site or args.out / "report")
-    if args.json:
-        emit_json({"index": str(index)})
-    else:
-        print(index)
-    return 0
+    finished(args, f"wrote {index.parent}", "open it in a browser")
+    return show(args, {"index": str(index)}, str(index))

@@ -6,38 +6,40 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tangobench.commands._common import add_output_options, emit_json
+from tangobench.commands._common import command, finished, show
 from tangobench.errors import UsageError
 
 
 def add(commands: Any) -> None:
     """Add the commands to the program."""
-    group = commands.add_parser(
-        "results", help="pack the results of many runs into two files, or unpack them"
-    ).add_subparsers(dest="action", metavar="ACTION", required=True)
-    packer = group.add_parser(
-        "pack",
-        help="add results to DIR/runs.jsonl and DIR/tallies.parquet",
-        description="One checksummed line per run, and all tallies in one Parquet file. Runs that "
-        "are packed in DIR already stay, unless a folder holds a newer result of the same run.",
-    )
+    summary = "pack the results of many runs into two files, or unpack them"
+    parser = command(commands, "results", None, summary)
+    group = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    packer = command(
+        group, "pack", _pack, "add results to DIR/runs.jsonl and DIR/tallies.parquet",
+        "results pack out/results --to results",
+        about="One checksummed line per run, and all tallies in one Parquet file. Runs that are "
+        "packed in DIR already stay, unless a folder holds a newer result of the same run.",
+    )  # fmt: skip
     packer.add_argument(
         "folders", nargs="*", type=Path, metavar="FOLDER", help="such as OUT/results"
     )
-    packer.add_argument("--to", type=Path, default=Path("results"), metavar="DIR")
-    add_output_options(packer)
-    packer.set_defaults(run=_pack)
-    writer = group.add_parser("findings", help="print the page docs/findings.md from results")
+    packer.add_argument(
+        "--to", type=Path, default=Path("results"), metavar="DIR", help="default: results"
+    )
+    writer = command(
+        group, "findings", _findings, "print the page docs/findings.md from results",
+        "results findings out/results",
+    )  # fmt: skip
     writer.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="more results")
-    add_output_options(writer)
-    writer.set_defaults(run=_findings)
-    opener = group.add_parser("unpack", help="write one file per run into FOLDER")
+    opener = command(
+        group, "unpack", _unpack, "write one file per run into FOLDER",
+        "results unpack out/results",
+    )  # fmt: skip
     opener.add_argument("folder", type=Path, metavar="FOLDER", help="such as OUT/results")
     opener.add_argument(
         "--source", type=Path, metavar="DIR", help="packed results (default: the package's own)"
     )
-    add_output_options(opener)
-    opener.set_defaults(run=_unpack)
 
 
 def _pack(args: argparse.Namespace) -> int:
@@ -49,7 +51,7 @@ def _pack(args: argparse.Namespace) -> int:
             raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
     results = read_results([*args.folders, args.to])
     pack(args.to, results)
-    return _say(args, len(results), args.to)
+    return _say(args, "packed", len(results), args.to)
 
 
 def _findings(args: argparse.Namespace) -> int:
@@ -57,11 +59,7 @@ def _findings(args: argparse.Namespace) -> int:
     from tangobench.eval.scoring.results import read_results, shipped_results
 
     page = findings(read_results([*args.folders, shipped_results()]))
-    if args.json:
-        emit_json({"markdown": page})
-    else:
-        print(page, end="")
-    return 0
+    return show(args, {"markdown": page}, page.rstrip("\n"))
 
 
 def _unpack(args: argparse.Namespace) -> int:
@@ -73,12 +71,9 @@ def _unpack(args: argparse.Namespace) -> int:
         path = args.folder / f"{result['run']}.json"
         if not path.exists():
             write_result(path, result)
-    return _say(args, len(results), args.folder)
+    return _say(args, "unpacked", len(results), args.folder)
 
 
-def _say(args: argparse.Namespace, runs: int, folder: Path) -> int:
-    if args.json:
-        emit_json({"runs": runs, "folder": str(folder)})
-    else:
-        print(f"{runs} runs in {folder}")
-    return 0
+def _say(args: argparse.Namespace, verb: str, runs: int, folder: Path) -> int:
+    finished(args, f"{verb} {runs} runs", "tangobench tables")
+    return show(args, {"runs": runs, "folder": str(folder)}, f"{runs} runs in {folder}")

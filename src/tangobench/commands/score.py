@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tangobench.catalogue import CATALOGUE
-from tangobench.commands._common import add_output_options, count, emit_json
+from tangobench.commands._common import (
+    command,
+    count,
+    emit_json,
+    finished,
+    reporter_of,
+    show,
+)
 from tangobench.commands.train import add_compute_options, compute_device
 from tangobench.errors import UsageError
 
@@ -22,18 +29,19 @@ FORMS: Final = ("markdown", "latex", "csv", "html")
 
 def add(commands: Any) -> None:
     """Add the commands to the program."""
-    scorer = commands.add_parser(
-        "eval",
-        help="score a finished run on its validation rows",
-        description="Writes OUT/results/RUN.json and prints the scores. What an earlier result of "
+    scorer = command(
+        commands, "eval", _eval, "score a finished run on its validation rows",
+        "eval sample-dm_math-tango-s17-101 --exact-match",
+        "eval out/runs/sample-dm_math-tango-s17-101 --limit 100 --samples answers.jsonl",
+        about="Writes OUT/results/RUN.json and prints the scores. What an earlier result of "
         "the same checkpoint held of exact match, probes and proofs is kept.",
-    )
+    )  # fmt: skip
     scorer.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
     scorer.add_argument(
         "--out", default="out", metavar="DIR", help="where a bare name is looked up"
     )
     scorer.add_argument(
-        "--tokens-at-once", type=int, default=4096, metavar="N", help="does not change the result"
+        "--tokens-at-once", type=count, default=4096, metavar="N", help="does not change the result"
     )
     scorer.add_argument(
         "--limit", type=count, metavar="N", help="only N rows of each config; writes no result"
@@ -46,15 +54,16 @@ def add(commands: Any) -> None:
     )
     _add_extras(scorer)
     add_compute_options(scorer)
-    add_output_options(scorer)
-    scorer.set_defaults(run=_eval)
-    tabler = commands.add_parser(
-        "tables",
-        help="the paper's five tables, ours beside the paper's",
-        description="After the paper's tables come small replications with the paper's orderings "
-        "judged, then what the paper does not report, as far as results hold it: bits per byte, "
-        "exact match, probes, checked proofs, ablations.",
-    )
+    tabler = command(
+        commands, "tables", _tables, "the paper's five tables, ours beside the paper's",
+        "tables                                        # in a terminal: who is ahead",
+        "tables --all --dataset dm_math",
+        "tables out/results --format latex > tables.tex",
+        about="In a terminal: the models of each group of runs, best first. With --all, --format "
+        "or in a pipe every table: the paper's, small replications with its orderings judged, then "
+        "what the paper does not report: bits per byte, exact match, probes, checked proofs, "
+        "ablations.",
+    )  # fmt: skip
     tabler.add_argument(
         "folders",
         nargs="*",
@@ -68,21 +77,25 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="also what `tangobench model speed --save FILE` measured",
     )
-    tabler.add_argument("--format", choices=FORMS, default="markdown")
-    add_output_options(tabler)
-    tabler.set_defaults(run=_tables)
-    comparer = commands.add_parser(
-        "compare",
-        help="scored runs beside each other: NLL, paired differences, cost",
-        description="Differences are to the first one named, on equal seed pairs. A recipe's name "
-        "stands for all of its runs. Results are those of OUT and those that come with tangobench.",
-    )
+    tabler.add_argument("--all", action="store_true", help="every table, in a terminal too")
+    tabler.add_argument("--dataset", metavar="NAME", help="only runs on this dataset")
+    _add_format(tabler, None)
+    comparer = command(
+        commands, "compare", _compare,
+        "scored runs beside each other: NLL, paired differences, cost",
+        "compare mini-dm_math-tango mini-dm_math-wango",
+        about="Differences are to the first one named, on equal seed pairs. A recipe's name means "
+        "all of its runs. Results are those of OUT and those that come with tangobench.",
+    )  # fmt: skip
     comparer.add_argument("runs", nargs="+", metavar="RUN", help="a run, its folder, or a recipe")
     comparer.add_argument("--out", default="out", metavar="DIR", help="where results are")
-    comparer.add_argument("--format", choices=FORMS, default="markdown")
-    add_output_options(comparer)
-    comparer.set_defaults(run=_compare)
+    _add_format(comparer)
     _add_replicate(commands)
+
+
+def _add_format(parser: argparse.ArgumentParser, default: str | None = "markdown") -> None:
+    """How tables are written."""
+    parser.add_argument("--format", choices=FORMS, default=default, help="of the tables")
 
 
 def _add_extras(parser: argparse.ArgumentParser) -> None:
@@ -100,19 +113,24 @@ def _add_extras(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_replicate(commands: Any) -> None:
-    repeater = commands.add_parser(
-        "replicate",
-        help="train and score all six models at a small size; run again to resume",
-        description="Builds the dataset if it is not in OUT, then trains six architectures with "
+    repeater = command(
+        commands, "replicate", _replicate,
+        "train and score all six models at a small size; run again to resume",
+        "replicate                                     # the sample, minutes",
+        "replicate --profile mini --dataset lean --source ~/mathlib4 --workers 8",
+        "replicate --study sharing --plan",
+        about="Builds the dataset if it is not in OUT, then trains six architectures with "
         "three seed pairs each and judges the paper's orderings.",
-    )
+    )  # fmt: skip
     repeater.add_argument(
         "--profile", choices=("sample", "mini"), help="default: sample; of a study: mini"
     )
-    repeater.add_argument("--dataset", choices=CATALOGUE, default="dm_math")
+    repeater.add_argument(
+        "--dataset", choices=CATALOGUE, default="dm_math", help="what to train on (dm_math)"
+    )
     repeater.add_argument("--out", default="out", metavar="DIR", help="parent folder")
     repeater.add_argument("--source", metavar="WHERE", help="input for building the dataset")
-    repeater.add_argument("--workers", type=int, default=2, metavar="N", help="runs side by side")
+    repeater.add_argument("--workers", type=count, default=2, metavar="N", help="runs at a time")
     repeater.add_argument(
         "--ablations",
         action="store_true",
@@ -125,18 +143,13 @@ def _add_replicate(commands: Any) -> None:
     )
     repeater.add_argument("--plan", action="store_true", help="of a study: only show the plan")
     _add_extras(repeater)
-    repeater.add_argument("--format", choices=FORMS, default="markdown")
-    add_output_options(repeater)
-    repeater.set_defaults(run=_replicate)
+    _add_format(repeater)
 
 
 def _eval(args: argparse.Namespace) -> int:
     from tangobench.eval.scoring.results import evaluate, read_result
     from tangobench.model.training.runs import find_run_folder
-    from tangobench.pipeline.core.progress import Reporter
 
-    if args.tokens_at_once < 1:
-        raise UsageError("--tokens-at-once is below 1", kind="usage", fix="use 1 or more")
     folder = find_run_folder(args.run_folder, args.out)
     if args.limit is not None or args.samples is not None:
         found = _look(args, folder)
@@ -152,7 +165,7 @@ def _eval(args: argparse.Namespace) -> int:
         tokens_at_once=args.tokens_at_once,
         match_answers=args.exact_match,
         probe=args.probes,
-        reporter=Reporter(quiet=args.quiet or args.json),
+        reporter=reporter_of(args),
     )
     result = read_result(path)
     if args.json:
@@ -160,6 +173,7 @@ def _eval(args: argparse.Namespace) -> int:
         return 0
     _print_scores(result)
     print(path)
+    finished(args, f"scored {folder.name}", "tangobench tables")
     return 0
 
 
@@ -218,21 +232,47 @@ def _tables(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison.study_tables import study_tables
     from tangobench.eval.comparison.tables import paper_tables
     from tangobench.eval.render import render
-    from tangobench.eval.scoring.results import read_results
+    from tangobench.eval.scoring.results import read_results, shipped_results
 
     for folder in args.folders:
         if not folder.is_dir():
             raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
-    folders = args.folders or [Path("out/results"), Path("results")]
-    results = read_results(folders)
+    results = _on_dataset(
+        read_results(args.folders or [Path("out/results"), shipped_results()]), args.dataset
+    )
+    if sys.stdout.isatty() and not (args.all or args.json or args.format):
+        return _standings(results)
     tables = [*own_tables(results), *paper_tables(results), *replication_tables(results)]
     tables += [t for study, _ in studies_in(results) for t in study_tables(study, results)]
     tables += beyond_tables(results)
     tables += _speeds(args.speed) if args.speed else []
-    if args.json:
-        emit_json([dataclasses.asdict(table) for table in tables])
-    else:
-        print(render(tables, args.format), end="")
+    form = args.format or ("text" if sys.stdout.isatty() else "markdown")
+    return show(args, [dataclasses.asdict(t) for t in tables], render(tables, form).rstrip("\n"))
+
+
+def _on_dataset(results: list[dict[str, Any]], name: str | None) -> list[dict[str, Any]]:
+    found = [result for result in results if name in (None, result["dataset"])]
+    if results and not found:
+        there = ", ".join(sorted({result["dataset"] for result in results}))
+        raise UsageError(f"no results on {name!r}", kind="usage", fix=f"use one of {there}")
+    return found
+
+
+def _standings(results: list[dict[str, Any]]) -> int:
+    """Who is ahead, a table for each group of runs that can be compared."""
+    from tangobench.eval.comparison.runs import groups
+    from tangobench.eval.render import Table, render
+    from tangobench.eval.report.standings import standings
+
+    columns = {"label": "Model", "mean": "NLL", "interval": "95% interval", "runs": "Runs"}
+    columns["verdict"] = "Verdict"
+    for group in groups(results):
+        found = standings(group)
+        rows = [[str(row[key]) for key in columns] for row in found["rows"]]
+        title = group.title("Validation NLL", group.metrics[0])
+        table = Table(title=title, columns=list(columns.values()), rows=rows)
+        print(render([table], "text"))
+    print("--all shows every table, --dataset NAME those of one dataset")
     return 0
 
 
@@ -255,10 +295,7 @@ def _replicate(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison.claims import summary_tables
     from tangobench.eval.comparison.replicate import replicate
     from tangobench.eval.render import render
-    from tangobench.pipeline.core.progress import Reporter
 
-    if args.workers < 1:
-        raise UsageError(f"--workers is {args.workers}", kind="workers", fix="use 1 or more")
     wanted = {"exact_match": args.exact_match, "probes": args.probes}
     if args.study:
         return _study(args, tuple(name for name, asked in wanted.items() if asked))
@@ -270,16 +307,13 @@ def _replicate(args: argparse.Namespace) -> int:
         workers=args.workers,
         source=args.source,
         extras=tuple(name for name, asked in wanted.items() if asked),
-        reporter=Reporter(quiet=args.quiet or args.json),
+        reporter=reporter_of(args),
     )
-    if args.json:
-        emit_json(summary)
-        return 0
     tables = (
         list(ablation_tables(summary["ablations"])) if args.ablations else summary_tables(summary)
     )
-    print(render(tables, args.format), end="")
-    return 0
+    finished(args, f"trained and scored into {args.out}", f"tangobench report --out {args.out}")
+    return show(args, summary, render(tables, args.format).rstrip("\n"))
 
 
 def _compare(args: argparse.Namespace) -> int:
@@ -289,11 +323,7 @@ def _compare(args: argparse.Namespace) -> int:
 
     results = read_results([Path(args.out) / "results", shipped_results()])
     table = compared(choose(results, [Path(name).name for name in args.runs]))
-    if args.json:
-        emit_json(dataclasses.asdict(table))
-    else:
-        print(render([table], args.format), end="")
-    return 0
+    return show(args, dataclasses.asdict(table), render([table], args.format).rstrip("\n"))
 
 
 def _study(args: argparse.Namespace, extras: tuple[str, ...]) -> int:
@@ -302,18 +332,13 @@ def _study(args: argparse.Namespace, extras: tuple[str, ...]) -> int:
     from tangobench.eval.comparison.study_tables import plan_table, study_tables
     from tangobench.eval.render import render
     from tangobench.eval.scoring.results import read_results, shipped_results
-    from tangobench.pipeline.core.progress import Reporter
 
     out = Path(args.out)
     study = STUDIES[args.study](args.profile or "mini")
     before = read_results([out / "results", shipped_results()])
     planned = plan(study, before, prior_residual(read_results([shipped_results()]), study))
     if args.plan:
-        if args.json:
-            emit_json(planned)
-        else:
-            print(render([plan_table(planned)], args.format), end="")
-        return 0
+        return show(args, planned, render([plan_table(planned)], args.format).rstrip("\n"))
     if not (args.quiet or args.json):
         print(render([plan_table(planned)], "markdown"), file=sys.stderr)
     results = run_study(
@@ -322,10 +347,8 @@ def _study(args: argparse.Namespace, extras: tuple[str, ...]) -> int:
         workers=args.workers,
         source=args.source,
         extras=extras,
-        reporter=Reporter(quiet=args.quiet or args.json),
+        reporter=reporter_of(args),
     )
-    if args.json:
-        emit_json(analyse(study, results))
-    else:
-        print(render(study_tables(study, results), args.format), end="")
-    return 0
+    text = render(study_tables(study, results), args.format).rstrip("\n")
+    finished(args, f"trained and scored into {args.out}", f"tangobench report --out {args.out}")
+    return show(args, analyse(study, results) if args.json else None, text)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tangobench.commands._common import add_output_options, emit_json
+from tangobench.commands._common import command, finished, reporter_of, show
 from tangobench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    trainer = commands.add_parser(
-        "train",
-        help="train one run; run again to resume",
-        description="Train OUT/runs/RUN on OUT/DATASET-PROFILE. A killed run goes on from its last "
+    trainer = command(
+        commands, "train", _train, "train one run; run again to resume",
+        "train --recipe sample-dm_math-tango",
+        "train --recipe mini-dm_math-tango --set d_model=128 --name small --seed-pair 1,2",
+        "train --recipe mine.toml --data out/my-corpus-full",
+        about="Train OUT/runs/RUN on OUT/DATASET-PROFILE. A killed run resumes from its last "
         "checkpoint with the same command. With more than one GPU or machine: "
         "torchrun --nproc-per-node N -m tangobench train …",
-    )
+    )  # fmt: skip
     trainer.add_argument(
         "--recipe", metavar="NAME", help="a recipe of `tangobench recipes`, a run or a TOML file"
     )
@@ -75,8 +77,6 @@ def add(commands: Any) -> None:
         "--trace", action="store_true", help="also write a torch profile: OUT/runs/RUN/trace.json"
     )
     trainer.add_argument("--list", action="store_true", help="name all recipes and runs")
-    add_output_options(trainer)
-    trainer.set_defaults(run=_train)
 
 
 def add_compute_options(parser: argparse.ArgumentParser) -> None:
@@ -176,7 +176,6 @@ def _train(args: argparse.Namespace) -> int:
         raise UsageError("--recipe is missing", kind="usage", fix="`tangobench recipes`")
     run = _run(args)
     from tangobench.model.training.train import Options, train
-    from tangobench.pipeline.core.progress import Reporter
 
     options = Options(
         out=Path(args.out),
@@ -189,14 +188,12 @@ def _train(args: argparse.Namespace) -> int:
         trace=args.trace,
         validate_every=args.validate_every and _positive("--validate-every", args.validate_every),
     )
-    folder = train(run, options, Reporter(quiet=args.quiet or args.json))
+    folder = train(run, options, reporter_of(args))
     if os.environ.get("RANK", "0") != "0":
         return 0
-    if args.json:
-        emit_json({"run": run.name, "folder": str(folder)})
-    else:
-        print(folder)
-    return 0
+    then = "the same command without --stop-at" if args.stop_at else f"tangobench eval {folder}"
+    finished(args, f"trained {run.name}", then)
+    return show(args, {"run": run.name, "folder": str(folder)}, str(folder))
 
 
 def _run(args: argparse.Namespace) -> Run:
@@ -233,12 +230,9 @@ def _list(args: argparse.Namespace) -> int:
         }
         for run in runs()
     ]
-    if args.json:
-        emit_json(rows)
-        return 0
-    for row in rows:
-        print(
-            f"{row['run']:<48} {row['family']:<10} {row['steps']:>6} steps × {row['batch']:>3} rows"
-            f" × {row['context']:>4} tokens of {row['dataset']}"
-        )
-    return 0
+    lines = (
+        f"{row['run']:<48} {row['family']:<10} {row['steps']:>6} steps × {row['batch']:>3} rows"
+        f" × {row['context']:>4} tokens of {row['dataset']}"
+        for row in rows
+    )
+    return show(args, rows, *lines)
