@@ -9,6 +9,7 @@ Usage: `row_view(lock, "proof", row).scored`, `target_mask(lock.configs["proof"]
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,15 +56,25 @@ def row_view(lock: Lock, config: str, row: dict[str, Any]) -> RowView:
 
 
 def pieces(lock: Lock, tokens: NDArray) -> list[str]:
-    """Each token as text; bytes that are no whole character are shown as \\xNN."""
-    if lock.data["tokenizer"] and lock.data["tokenizer"]["name"] == "gpt2":
+    """Each token as text; bytes that are no whole character are shown as \\xNN, ids that the
+    tokenizer does not know (a lock may name another vocabulary) as ⟨ID⟩.
+    """
+    if (lock.data["tokenizer"] or {}).get("name") == "gpt2":
         from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
         vocabulary = gpt2()
-        return [
-            vocabulary.decode_bytes([token]).decode("utf-8", "backslashreplace")
-            for token in tokens.tolist()
-        ]
-    from tangobench.pipeline.dm_math.vocabulary import SYMBOLS
 
-    return [SYMBOLS[token] for token in tokens.tolist()]
+        def text(token: int) -> str:
+            return vocabulary.decode_bytes([token]).decode("utf-8", "backslashreplace")
+    else:
+        from tangobench.pipeline.dm_math.vocabulary import SYMBOLS
+
+        text = SYMBOLS.__getitem__
+    return [_known(text, token) for token in tokens.tolist()]
+
+
+def _known(text: Callable[[int], str], token: int) -> str:
+    try:
+        return text(token)
+    except LookupError:
+        return f"⟨{token}⟩"

@@ -109,7 +109,7 @@ def compared(chosen: Sequence[Result]) -> Table:
         ],
         note="Validation NLL in nats, mean ± sample standard deviation over seed pairs; "
         "differences on equal seed pairs with their 95% interval (Student's t). MACs are forward "
-        f"ones by the paper's formulas. Data root {next(iter(roots.values()))[:16]}…",
+        f"ones by the paper's formulas. Data root {next(iter(roots.values()))}",
     )
 
 

@@ -22,6 +22,7 @@ from tangobench.model.config import ARCHS, ModelConfig
 from tangobench.model.macs import FORMULAS
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, runs
 from tangobench.pipeline.core.hashing import digest
+from tangobench.pipeline.core.lock import shown_root
 
 Result = dict[str, Any]
 
@@ -73,7 +74,7 @@ class Group:
     def note(self, text: str) -> str:
         """The note below it."""
         whose = "Yours." if self.family == OWN else "Ours; the paper has none."
-        return f"{whose} {text} Data root {self.root[:16]}…"
+        return f"{whose} {text} Data root {shown_root(self.first['data'])}"
 
 
 def label_of(model: str) -> str:

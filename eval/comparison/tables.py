@@ -24,6 +24,7 @@ from tangobench.eval.render import Table
 from tangobench.model import config
 from tangobench.model.config import ARCHS
 from tangobench.model.training.recipes import SEED_PAIRS, runs
+from tangobench.pipeline.core.lock import shown_root
 
 Result = dict[str, Any]
 
@@ -134,7 +135,7 @@ def nll_table(title: str, results: Sequence[Result], depth: int, metrics: Sequen
             cells.append(MISSING if mean is None else f"{mean:.3f} ± {deviation:.3f}")
         rows.append(cells)
     heads = [head for m in metrics for head in (METRICS[m], f"{METRICS[m]} (paper)")]
-    notes = [_NLL_NOTE, *(f"Data root of {name}: {root[:16]}…" for name, root in roots.items())]
+    notes = [_NLL_NOTE, *(f"Data root of {name}: {root}" for name, root in roots.items())]
     if strays := [result["run"] for result in asked if result not in ours]:
         notes.append(f"Not counted, recipe or dataset is not the paper's: {', '.join(strays)}.")
     return Table(title=title, columns=["Model", *heads], rows=rows, note=" ".join(notes))
@@ -178,16 +179,16 @@ def _how_many(count: int, expected: int) -> str:
 
 
 def require_one_root(results: Sequence[Result]) -> dict[str, str]:
-    """The root of every dataset that some runs are on; two of one name are refused."""
-    seen: dict[str, tuple[str, str]] = {}
+    """The root, as tables show it, of every dataset that some runs are on; never two of a name."""
+    seen: dict[str, Result] = {}
     for result in results:
-        name, root = result["data"]["name"], result["data"]["root"]
-        first_run, first_root = seen.setdefault(name, (result["run"], root))
-        if root != first_root:
+        data = result["data"]
+        first = seen.setdefault(data["name"], result)
+        if data["root"] != first["data"]["root"]:
             raise MismatchError(
-                f"run {first_run} is scored on {name} with root {first_root}, run "
-                f"{result['run']} on root {root}",
+                f"run {first['run']} is scored on {data['name']} with root "
+                f"{first['data']['root']}, run {result['run']} on root {data['root']}",
                 kind="root-mismatch",
                 fix="compare runs on one dataset only: move the other results away",
             )
-    return {name: root for name, (_, root) in seen.items()}
+    return {name: shown_root(result["data"]) for name, result in seen.items()}

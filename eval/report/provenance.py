@@ -17,7 +17,7 @@ from tangobench.eval.report.gather import Found, committed_state, page_of
 from tangobench.pipeline import api
 from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.hashing import digest
-from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.lock import Lock, shown_root
 from tangobench.pipeline.core.spec import as_dict
 from tangobench.pipeline.reading import Dataset
 
@@ -38,7 +38,7 @@ def _runs(results: list[dict[str, Any]]) -> Table:
             (
                 result["run"],
                 f"{result['step']:,}",
-                f"{result['data']['root'][:16]}…",
+                shown_root(result["data"]),
                 f"{result['checkpoint_sha256'][:16]}…",
                 f"{result['trained_with']['code_sha256'][:16]}…",
             )

@@ -23,6 +23,7 @@ from typing import Any, Final
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
 from tangobench.model.training.recipes import RECIPES, Recipe, varied
+from tangobench.pipeline.core import untrusted
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.spec import parse, parsed_toml, shown
 
@@ -94,15 +95,13 @@ def _plain(recipe: Recipe) -> dict[str, Any]:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            raw = file.read(_LARGEST_FILE + 1)
-        if len(raw) > _LARGEST_FILE:
-            raise UsageError(
-                f"{path} has more than {_LARGEST_FILE:,} bytes: no recipe",
-                kind="bad-recipe",
-                fix="`tangobench recipes show sample-dm_math-tango` prints one",
-            )
-        return parsed_toml(raw)
+        return parsed_toml(untrusted.read(path, limit=_LARGEST_FILE, links=True))
+    except untrusted.Refused as error:
+        raise UsageError(
+            f"{path} is no recipe: {error.strerror}",
+            kind="bad-recipe",
+            fix="`tangobench recipes show sample-dm_math-tango` prints one",
+        ) from None
     except OSError as error:
         raise UsageError(
             f"cannot read the recipe {path}: {os.strerror(error.errno or 0)}",

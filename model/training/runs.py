@@ -10,11 +10,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from tangobench.errors import CorruptionError
 from tangobench.model.training.recipes import Run
+from tangobench.pipeline.core import untrusted
 from tangobench.pipeline.core.files import write_atomic
 from tangobench.pipeline.core.remote import Place, place_of
 
 _DATA: Final = "dataset.txt"
+_LONGEST: Final = 1 << 16
 
 
 def run_folder(out: Path, run: Run) -> Path:
@@ -41,6 +44,14 @@ def note_dataset(out: Path, run: Run, data: str) -> None:
 def dataset_place(out: Path, run: Run) -> Place:
     """Where the dataset of a run is."""
     note = run_folder(out, run) / _DATA
-    if note.is_file():
-        return place_of(note.read_bytes().decode("utf-8", "surrogateescape"))
-    return out / run.recipe.folder
+    try:
+        return place_of(untrusted.read(note, limit=_LONGEST).decode("utf-8", "surrogateescape"))
+    except FileNotFoundError:
+        return out / run.recipe.folder
+    except OSError as error:
+        raise CorruptionError(
+            f"{note} cannot be read: {error.strerror}",
+            kind="run-corrupt",
+            fix="remove it: the dataset is then looked for as OUT/DATASET-PROFILE",
+            path=str(note),
+        ) from None

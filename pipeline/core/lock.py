@@ -43,6 +43,7 @@ __all__ = [
     "root_of",
     "seal",
     "short",
+    "shown_root",
     "sign",
 ]
 
@@ -253,6 +254,11 @@ def proven_content(data: dict[str, Any]) -> str | None:
     belongs to which split; None if the project ships no lock with that root.
     """
     return data.get("content_root") or _committed_contents().get(data["root"])
+
+
+def shown_root(data: dict[str, Any]) -> str:
+    """The root of a recorded dataset, for tables; says so if its splits are not proven."""
+    return f"{data['root'][:16]}…{'' if proven_content(data) else ' (content not proven)'}"
 
 
 def differences(ours: Any, theirs: Any, where: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -272,3 +272,17 @@ def test_steps_are_0_to_n(attacked, run_folder, change):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     path.write_bytes(b"".join(map(forge.line, change(lines))))
     assert "metrics.jsonl" in attacked("eval", run_folder, code=4)
+
+
+@pytest.mark.parametrize("name", [None, [1], "other", "gpt2"], ids=str)
+def test_ids_that_the_tokenizer_does_not_know_are_shown(attacked, math, name):
+    """A lock may name any tokenizer and vocabulary: showing a row is no traceback."""
+
+    def change(data: dict) -> None:
+        data["tokenizer"] = None if name is None else {"name": name}
+        data["configs"]["default"]["vocabulary"] = 256
+        data["notes"]["combinations"] = data["notes"]["combinations"][:2]
+
+    publish(math, {**rows(), "tokens": pa.array([[1, 200, 2, 6, 3], [1, 7, 2, 8, 3]], LISTS)})
+    forge.lock(math, change)
+    attacked("inspect", math, "--split", "train", "--row", "0", code=0)

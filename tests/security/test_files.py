@@ -126,6 +126,33 @@ def test_a_spec_that_is_a_fifo(attacked, tmp_path):
     attacked(*words, code=2, seconds=SECONDS)
 
 
+@pytest.mark.parametrize("how", ["fifo", "device", "huge"])
+def test_a_recipe_that_is_no_small_regular_file(attacked, tmp_path, how):
+    recipe = tmp_path / "recipe.toml"
+    recipe.touch()
+    if how == "huge":
+        os.truncate(recipe, 1 << 40)
+    else:
+        swap(recipe, how, tmp_path / "elsewhere")
+    said = attacked("train", "--recipe", recipe, "--out", tmp_path, code=2, seconds=SECONDS)
+    assert "no recipe" in said
+
+
+@pytest.mark.parametrize("how", ODD)
+@pytest.mark.parametrize("file", ["runs.jsonl", "tallies.parquet"])
+def test_packed_results_that_are_no_regular_files(attacked, out, tmp_path, file, how):
+    attacked("results", "pack", out / "results", "--to", tmp_path / "packed", code=0)
+    swap(tmp_path / "packed" / file, how, tmp_path / "elsewhere")
+    attacked("tables", tmp_path / "packed", code=4, seconds=SECONDS)
+
+
+@pytest.mark.parametrize("how", ODD)
+def test_a_run_that_notes_its_dataset_elsewhere(attacked, run_folder, tmp_path, how):
+    (run_folder / "dataset.txt").touch()
+    swap(run_folder / "dataset.txt", how, tmp_path / "elsewhere")
+    attacked("eval", run_folder, code=4, seconds=SECONDS)
+
+
 def test_a_spec_may_be_a_link(attacked, tmp_path):
     (tmp_path / "spec.toml").symlink_to("/nowhere")
     words = ("plan", "dm_math", "--manifest", tmp_path / "spec.toml")
