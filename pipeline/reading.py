@@ -87,6 +87,11 @@ class Rows:
             self._open[index] = Shard(self._folder, self._entries[index], self._rules)
         return self._open[index]
 
+    def files(self) -> list[Path]:
+        """The verified files of all shards on this machine."""
+        self.open_all()
+        return [self.shard(index).path for index in range(len(self._entries))]
+
     def _locate(self, row: int) -> tuple[Shard, int]:
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} of {len(self)}")
@@ -115,6 +120,13 @@ class Dataset:
         rules = shard_rules(self.lock, config)
         check_schemas(self.folder, shards, rules)
         return Rows(self.folder, shards, rules)
+
+    def to_datasets(self, config: str, split: str) -> Any:
+        """One memory-mapped `datasets.Dataset` over all shards, verified first, not copied."""
+        import datasets
+
+        files = self.rows(config, split).files()
+        return datasets.concatenate_datasets([datasets.Dataset.from_file(str(f)) for f in files])
 
 
 def open_dataset(folder: Path | str) -> Dataset:

@@ -118,6 +118,19 @@ def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:
         write_all(descriptor, data)
 
 
+@contextlib.contextmanager
+def partial_folder(target: Path) -> Iterator[Path]:
+    """A folder to fill; it appears at `target`, new or empty, only if the block succeeds."""
+    folder = _temporary(target.absolute().parent, target.absolute())
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+        folder.replace(target)
+        sync_folder(folder.parent)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def link_atomic(source: Path, path: Path) -> bool:
     """Make `path` another name of `source`, a file that is never written again.
 

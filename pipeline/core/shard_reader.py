@@ -58,10 +58,16 @@ class Shard:
         self._buffer = map_checked(folder, entry)
         self._batches: dict[int, pa.RecordBatch] = {}
         with as_promised(self._path):
-            self._schema = pa.ipc.open_stream(self._buffer).schema
-            rules.check_schema(self._schema)
+            self.schema = pa.ipc.open_stream(self._buffer).schema
+            rules.check_schema(self.schema)
             for index in range(len(entry["batch_offsets"])):
                 rules.check(self.batch(index))
+
+    @property
+    def path(self) -> Path:
+        """Its file on this machine; of a remote dataset, that in the cache."""
+        place = self._path
+        return cache_folder() / self.entry["sha256"] if isinstance(place, Bucket) else place
 
     def batch(self, index: int) -> pa.RecordBatch:
         """Record batch `index`, without touching the others."""
@@ -74,7 +80,7 @@ class Shard:
         start, step = self.entry["batch_offsets"][index], self.entry["batch_rows"]
         stop = [*self.entry["batch_offsets"], self.entry["bytes"]][index + 1]
         message = pa.ipc.read_message(self._buffer.slice(start, stop - start))
-        batch = pa.ipc.read_record_batch(message, self._schema)
+        batch = pa.ipc.read_record_batch(message, self.schema)
         batch.validate(full=True)  # offsets of lists and texts; values are not looked at
         rows = min(step, self.entry["rows"] - index * step)
         if batch.num_rows != rows:

@@ -35,7 +35,7 @@ def places(value: object, path: tuple = ()) -> list[tuple]:
     """Where every value inside a JSON value is; long lists by their first items."""
     inner: list = []
     if isinstance(value, dict | list):
-        inner = list(value.items() if isinstance(value, dict) else enumerate(value[:3]))
+        inner = list(value.items())[:12] if isinstance(value, dict) else list(enumerate(value[:3]))
     deeper = [place for key, item in inner for place in places(item, (*path, key))]
     return [path, *deeper] if path else deeper
 

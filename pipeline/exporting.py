@@ -1,0 +1,147 @@
+"""A dataset's rows in files that other trainers read: Parquet, or a folder of `datasets`.
+
+- Every shard is verified before its rows are written, and the rows are hashed again as they were
+  written: they have the dataset's `content_root`, or there is no export.
+- DIR appears whole under its name or not at all. `export.json` in it says which dataset it holds.
+- parquet: DIR/CONFIG/SPLIT-00000-of-0000N.parquet, one file per shard.
+- hf: `datasets.load_from_disk("DIR/CONFIG")["SPLIT"]`.
+
+Usage: `export_rows(open_dataset("out/lean-sample"), Path("rows"), "parquet")`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tangobench.errors import CorruptionError, UsageError
+from tangobench.pipeline.core import sealed
+from tangobench.pipeline.core.files import (
+    atomic_file,
+    explain_os_errors,
+    partial_folder,
+    write_atomic,
+)
+from tangobench.pipeline.core.hashing import rows_sha256
+from tangobench.pipeline.core.lock import content_root_of
+from tangobench.pipeline.reading import Dataset
+
+Format = Literal["parquet", "hf"]
+Batches = pa.Table | Iterable[pa.RecordBatch]
+NOTE: Final = "export.json"
+_FORMAT: Final = "tangobench-export/1"
+_BATCH: Final = 1024
+
+
+def require_new(target: Path) -> None:
+    """Refuse to write into a folder that holds something."""
+    if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
+        raise UsageError(
+            f"{target} is not empty",
+            kind="not-empty",
+            fix="name a new or empty folder",
+            path=str(target),
+        )
+
+
+def export_rows(dataset: Dataset, target: Path, form: Format) -> str:
+    """Write all rows to a new folder; returns their content root, which is the dataset's."""
+    require_new(target)
+    lock, needed = dataset.lock, sum(shard["bytes"] for shard in dataset.lock.shards)
+    with explain_os_errors(target, needed), partial_folder(target) as folder:
+        _FORMS[form][0](dataset, folder)
+        found = _content_root(dataset, folder, form)
+        if found != lock.content_root:
+            raise CorruptionError(
+                f"the export of {dataset.folder} has content root {found}, the dataset has "
+                f"{lock.content_root}",
+                kind="export-corrupt",
+                fix="check that disk, and export again",
+                path=str(target),
+            )
+        note = {"format": _FORMAT, "as": form, "content_root": found, "root": lock.root}
+        note |= {"dataset": lock.name, "profile": lock.profile}
+        write_atomic(folder / NOTE, sealed.seal(note))
+    return found
+
+
+def _splits(dataset: Dataset) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+    lock = dataset.lock
+    return (
+        (config, split, lock.shards_of(config, split))
+        for config in lock.configs
+        for split in lock.splits(config)
+    )
+
+
+def _write_parquet(dataset: Dataset, folder: Path) -> None:
+    for config, split, entries in _splits(dataset):
+        rows = dataset.rows(config, split)
+        for index, path in enumerate(_parquet_files(folder, config, split, len(entries))):
+            shard, entry = rows.shard(index), entries[index]
+            with (
+                atomic_file(path, needed=entry["bytes"]) as descriptor,
+                os.fdopen(descriptor, "wb", closefd=False) as file,
+                pq.ParquetWriter(file, shard.schema, compression="zstd") as writer,
+            ):
+                for batch in range(len(entry["batch_offsets"])):
+                    writer.write_batch(shard.batch(batch))
+
+
+def _parquet_files(folder: Path, config: str, split: str, count: int) -> list[Path]:
+    return [folder / config / f"{split}-{i:05d}-of-{count:05d}.parquet" for i in range(count)]
+
+
+def _read_parquet(
+    folder: Path, config: str, split: str, entries: list[dict[str, Any]]
+) -> Iterator[Batches]:
+    for path in _parquet_files(folder, config, split, len(entries)):
+        with pq.ParquetFile(path) as file:
+            yield file.iter_batches(_BATCH)
+
+
+def _write_hf(dataset: Dataset, folder: Path) -> None:
+    import datasets
+
+    shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        for config in dataset.lock.configs:
+            splits = {s: dataset.to_datasets(config, s) for s in dataset.lock.splits(config)}
+            datasets.DatasetDict(splits).save_to_disk(folder / config)
+    finally:
+        if shown:
+            datasets.enable_progress_bars()
+
+
+def _read_hf(
+    folder: Path, config: str, split: str, entries: list[dict[str, Any]]
+) -> Iterator[Batches]:
+    import datasets
+
+    table, first = datasets.load_from_disk(str(folder / config))[split].data.table, 0
+    for entry in entries:
+        yield table.slice(first, entry["rows"])
+        first += entry["rows"]
+
+
+_FORMS: Final[dict[Format, tuple[Callable[..., None], Callable[..., Iterator[Batches]]]]] = {
+    "parquet": (_write_parquet, _read_parquet),
+    "hf": (_write_hf, _read_hf),
+}
+
+
+def _content_root(dataset: Dataset, folder: Path, form: Format) -> str:
+    """The content root of what was written: its rows, cut where the shards are cut."""
+    found: dict[str, str] = {}
+    for config, split, entries in _splits(dataset):
+        tables = _FORMS[form][1](folder, config, split, entries)
+        for entry, table in zip(entries, tables, strict=True):
+            found[entry["path"]] = rows_sha256(table)
+    shards = [{**s, "rows_sha256": found[s["path"]]} for s in dataset.lock.shards]
+    return content_root_of({"shards": shards})
