@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,7 +32,7 @@ from tangobench.pipeline.core.lock import content_root_of
 from tangobench.pipeline.reading import Dataset
 
 Format = Literal["parquet", "hf"]
-Batches = pa.Table | Iterable[pa.RecordBatch]
+Batches: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
 NOTE: Final = "export.json"
 _FORMAT: Final = "tangobench-export/1"
 _BATCH: Final = 1024

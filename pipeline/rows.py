@@ -69,7 +69,9 @@ def pieces(lock: Lock, tokens: NDArray) -> list[str]:
     else:
         from tangobench.pipeline.dm_math.vocabulary import SYMBOLS
 
-        text = SYMBOLS.__getitem__
+        def text(token: int) -> str:
+            return SYMBOLS[token]
+
     return [_known(text, token) for token in tokens.tolist()]
 
 

@@ -66,7 +66,7 @@ class Shard:
     @property
     def path(self) -> Path:
         """Its file on this machine; of a remote dataset, that in the cache."""
-        place = self._path
+        place: Place = self._path
         return cache_folder() / self.entry["sha256"] if isinstance(place, Bucket) else place
 
     def batch(self, index: int) -> pa.RecordBatch:
