@@ -70,7 +70,7 @@ def pieces(lock: Lock, tokens: NDArray) -> list[str]:
         from tangobench.pipeline.dm_math.vocabulary import SYMBOLS
 
         def text(token: int) -> str:
-            return SYMBOLS[token]
+            return str(SYMBOLS[token])
 
     return [_known(text, token) for token in tokens.tolist()]
 
