@@ -108,6 +108,24 @@ def make_toy_math() -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
+def make_toy_math_tests() -> Callable[..., Path]:
+    """Two test parts of three modules each."""
+
+    def make(folder: Path, *, seed: int = 9, name: str = "dm_math_tests") -> Path:
+        rng = np.random.default_rng(seed)
+        parts, tables = ("interpolate", "extrapolate"), {}
+        for place, part in enumerate(parts):
+            columns = math_rows(rng, 7)
+            numbers = np.arange(7).astype("u1") % 3 + 3 * place
+            tables[part, "test"] = [{**columns, "combination": shards.scalars(numbers)}]
+        row = {"context": 256, "vocabulary": 73, "masked_target": None, "pad": 0}
+        names = [f"{module}/{part}" for part in parts for module in ("a__x", "b__y", "c__z")]
+        return publish_toy(folder, name, tables, dict.fromkeys(parts, row), {"combinations": names})
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def make_toy_lean() -> Callable[..., Path]:
     def make(folder: Path, *, rows: int = 20, seed: int = 0) -> Path:
         rng = np.random.default_rng(seed)

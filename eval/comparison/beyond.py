@@ -23,7 +23,7 @@ from typing import Any, Final
 from tangobench.eval.comparison.ablations import ablation_tables, differences
 from tangobench.eval.comparison.claims import CLAIMS
 from tangobench.eval.comparison.runs import Group, Result, groups, label_of, metric_title
-from tangobench.eval.comparison.tables import MISSING, share_text, spread
+from tangobench.eval.comparison.tables import MISSING, ONE_LEVEL, marked, share_text, spread
 from tangobench.eval.intervals import paired_t
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
@@ -162,7 +162,7 @@ def exact_by_module(group: Group) -> Table | None:
         columns=["Module", *(label_of(arch) for arch in group.by_model)],
         rows=[
             [
-                name.removeprefix("module:"),
+                marked(name.removeprefix("module:")),
                 *(
                     share_text(_shares(runs, name), 0, group.expected)
                     for runs in group.by_model.values()
@@ -170,7 +170,7 @@ def exact_by_module(group: Group) -> Table | None:
             ]
             for name in modules
         ],
-        note=group.note("Mean over seeds, 95% Wilson interval of the questions."),
+        note=group.note(f"Mean over seeds, 95% Wilson interval of the questions. {ONE_LEVEL}"),
     )
 
 

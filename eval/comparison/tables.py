@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from tangobench.catalogue import CATALOGUE, METRICS, metrics_of
+from tangobench.catalogue import CATALOGUE, METRICS, ONE_DISTRIBUTION, metrics_of
 from tangobench.errors import MismatchError
 from tangobench.eval import published
 from tangobench.eval.intervals import wilson
@@ -34,6 +34,7 @@ _NLL_NOTE: Final = (
     "better. Columns marked (paper) are the paper's figures; a cell of ours is "
     "missing until a run of the published size is trained and scored."
 )
+ONE_LEVEL: Final = "* The module's three levels are one distribution."
 _SHARING: Final = {True: "1 block reused 4 times", False: "4 independent blocks"}
 
 
@@ -171,6 +172,11 @@ def share_text(
     low, high = wilson(correct, tried)
     interval = f"{low:.{digits}%} … {high:.{digits}%}"
     return f"{correct / tried:.{digits}%} ({interval}){_how_many(len(found), expected)}"
+
+
+def marked(module: str) -> str:
+    """A module's name; a star marks those whose three levels are one distribution."""
+    return module + ("*" if module in ONE_DISTRIBUTION else "")
 
 
 def _how_many(count: int, expected: int) -> str:

@@ -21,6 +21,7 @@ from tangobench.eval import render
 from tangobench.eval.comparison.ablations import ablation_tables, differences
 from tangobench.eval.comparison.beyond import group_tables
 from tangobench.eval.comparison.claims import replications, summary_tables
+from tangobench.eval.comparison.gaps import gap_tables, gaps
 from tangobench.eval.comparison.runs import (
     OWN,
     Group,
@@ -38,6 +39,7 @@ from tangobench.eval.report.breakdowns import breakdown_figures
 from tangobench.eval.report.charts import Axis, Figure, Series, scatter
 from tangobench.eval.report.charts_scale import short
 from tangobench.eval.report.curves import curve_figures
+from tangobench.eval.report.gaps import gap_figure
 from tangobench.eval.report.gather import Found
 from tangobench.eval.report.standings import standings
 from tangobench.model.config import ARCHS, published
@@ -55,6 +57,10 @@ def results_context(found: Found) -> dict[str, Any]:
             _shown(table)
             for study, _ in studies_in(found.results)
             for table in study_tables(study, found.results)
+        ],
+        "gaps": [
+            {"figure": gap_figure(gap), "tables": [_shown(t) for t in gap_tables(gap)]}
+            for gap in gaps(found.results)
         ],
         "ablations": [_shown(t) for t in ablation_tables(differences(found.results))],
         "paper": [paper_table(4), paper_table(8)],

@@ -61,13 +61,14 @@ def exact_match(
     model: Any,
     dataset: Dataset,
     *,
+    config: str = "default",
     split: str = "validation",
     batch: int = 64,
     keep_wrong: int = 100,
     reporter: Reporter | None = None,
 ) -> MatchReport:
     """Decode an answer to every question of a split and compare."""
-    rows = dataset.rows("default", split)
+    rows = dataset.rows(config, split)
     report = MatchReport(dataset.lock.notes["combinations"])
     reporter = reporter or Reporter(quiet=True)
     reporter.start("answer", -(-len(rows) // batch), len(rows))

@@ -66,6 +66,25 @@ class Probe(TypedDict):
     groups: dict[str, Tally]
 
 
+class TestModule(TypedDict):
+    """NLL and right answers of a module of a test set."""
+
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+    sum: Number
+    count: Annotated[Count, Field(ge=1)]
+    correct: Count
+    tried: Annotated[Count, Field(ge=1)]
+
+
+class TestSet(TypedDict):
+    """A run on a test set."""
+
+    __pydantic_config__ = _STRICT  # type: ignore[misc]
+    data: dict[str, str]
+    scores: Annotated[dict[str, Score], Field(min_length=1)]
+    modules: dict[str, dict[str, TestModule]]
+
+
 class Model(TypedDict):
     """Sizes of the model."""
 
@@ -102,6 +121,7 @@ class Result(TypedDict):
     scored_with: dict[str, str | int | None]
     exact_match: NotRequired[Matches]
     probes: NotRequired[dict[str, dict[str, Probe]]]
+    tests: NotRequired[dict[str, TestSet]]
     proof_check: NotRequired[dict[str, JsonValue]]
     measured_with: NotRequired[dict[str, dict[str, JsonValue]]]
 

@@ -42,7 +42,7 @@ from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.tokenizer.gpt2 import VOCABULARY_SIZE, gpt2
 
 FORMAT: Final = "tangobench-result/1"
-_EXTRAS: Final = ("exact_match", "probes", "proof_check")
+_EXTRAS: Final = ("exact_match", "probes", "proof_check", "tests")
 _CURVE_POINTS: Final = 100
 
 
@@ -124,7 +124,7 @@ def _scores(
             reporter=reporter,
             label=name,
         )
-        _require_finite(found, name, run)
+        require_finite(found, name, run)
         scores[name] = found.tally().as_json()
         if dataset.lock.configs[config]["vocabulary"] == VOCABULARY_SIZE:
             scores[name] |= bits_per_byte(found, stream, gpt2().token_bytes)
@@ -150,7 +150,8 @@ def _require_rows(stream: Stream, name: str, dataset: Dataset) -> None:
         )
 
 
-def _require_finite(found: Scored, name: str, run: Run) -> None:
+def require_finite(found: Scored, name: str, run: Run) -> None:
+    """Refuse scores that are no numbers."""
     bad = np.flatnonzero(~np.isfinite(found.nll))
     if len(bad):
         raise InputError(
@@ -214,6 +215,11 @@ def require_root(trained: checkpoint.Checkpoint, dataset: Dataset, path: Path) -
     require_data(dataset.lock, trained.meta["loader"], f"{dataset.folder} (scored with {path})")
 
 
+def data_of(dataset: Dataset) -> dict[str, str]:
+    """What a result says of a dataset."""
+    return {key: getattr(dataset.lock, key) for key in ("name", "profile", "root", "content_root")}
+
+
 def _body(
     run: Run, trained: checkpoint.Checkpoint, dataset: Dataset, folder: Path
 ) -> dict[str, Any]:
@@ -231,12 +237,7 @@ def _body(
         "seeds": {"initialisation": run.init_seed, "data_order": run.order_seed},
         "recipe": run.recipe.as_json(),
         "run_sha256": run.sha256,
-        "data": {
-            "name": dataset.lock.name,
-            "profile": dataset.lock.profile,
-            "root": dataset.lock.root,
-            "content_root": dataset.lock.content_root,
-        },
+        "data": data_of(dataset),
         "model": {
             "width": config.width,
             "nonembedding_params": config.nonembedding_params,

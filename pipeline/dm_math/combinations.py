@@ -99,13 +99,6 @@ EXTRAPOLATED: Final = (
 PARTS: Final[dict[Part, tuple[str, ...]]] = {"interpolate": MODULES, "extrapolate": EXTRAPOLATED}
 TEST_NAMES: Final = tuple(f"{module}/{part}" for part in PARTS for module in PARTS[part])
 DIFFICULTIES: Final = (*LEVELS, *PARTS)
-# These ignore the entropy that makes a level: their three levels are one distribution.
-ONE_DISTRIBUTION: Final = (
-    "measurement__conversion",
-    "measurement__time",
-    "probability__swr_p_level_set",
-    "probability__swr_p_sequence",
-)
 NAMES: Final = tuple(f"{module}/{level}" for module in MODULES for level in LEVELS)
 
 

@@ -8,12 +8,12 @@ Usage: `table = combination_table(rows, drawn, distinct); drops(table)`
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tangobench.catalogue import ONE_DISTRIBUTION
 from tangobench.pipeline.dm_math.combinations import (
     MAX_ANSWER,
     MAX_QUESTION,
     MODULES,
     NAMES,
-    ONE_DISTRIBUTION,
     SPLITS,
     TEST_NAMES,
     Split,

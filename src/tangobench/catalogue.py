@@ -157,6 +157,13 @@ TEST_SETS: Final[dict[str, Dataset]] = {
     )
 }
 """Datasets to score on and never to train on; nothing loops over them with the others."""
+# Modules of DeepMind Mathematics that ignore what makes a level: their levels are one distribution.
+ONE_DISTRIBUTION: Final = (
+    "measurement__conversion",
+    "measurement__time",
+    "probability__swr_p_level_set",
+    "probability__swr_p_sequence",
+)
 METRICS: Final[dict[str, str]] = {
     metric: title for dataset in CATALOGUE.values() for metric, title in dataset.metrics.items()
 }

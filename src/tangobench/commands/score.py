@@ -52,6 +52,11 @@ def add(commands: Any) -> None:
         metavar="FILE",
         help="also write prompts, answers and targets of some rows (--limit, or 20) as JSONL",
     )
+    scorer.add_argument(
+        "--on",
+        metavar="FOLDER",
+        help="also score a test set (dm_math_tests) by module: NLL and exact match",
+    )
     _add_extras(scorer)
     add_compute_options(scorer)
     tabler = command(
@@ -148,6 +153,7 @@ def _add_replicate(commands: Any) -> None:
 
 def _eval(args: argparse.Namespace) -> int:
     from tangobench.eval.scoring.results import evaluate, read_result
+    from tangobench.eval.scoring.testsets import score_on
     from tangobench.model.training.runs import find_run_folder
 
     folder = find_run_folder(args.run_folder, args.out)
@@ -159,14 +165,12 @@ def _eval(args: argparse.Namespace) -> int:
             else:
                 _print_scores({"scores": found})
             return 0
-    path = evaluate(
-        folder,
-        device=compute_device(args),
-        tokens_at_once=args.tokens_at_once,
-        match_answers=args.exact_match,
-        probe=args.probes,
-        reporter=reporter_of(args),
-    )
+    how: dict[str, Any] = {"device": compute_device(args), "tokens_at_once": args.tokens_at_once}
+    how["reporter"] = reporter_of(args)
+    if args.on is not None:
+        path = score_on(folder, args.on, **how)
+    if args.on is None or args.exact_match or args.probes:
+        path = evaluate(folder, match_answers=args.exact_match, probe=args.probes, **how)
     result = read_result(path)
     if args.json:
         emit_json(result)
@@ -216,6 +220,13 @@ def _print_scores(result: dict[str, Any]) -> None:
             f"exact match  {total['share']:.2%} ({total['low']:.2%} to {total['high']:.2%})"
             f" of {total['tried']:,} answers"
         )
+    for name, found in result.get("tests", {}).items():
+        for config, tally in found["scores"].items():
+            right, tried = (
+                sum(module[key] for module in found["modules"][config].values())
+                for key in ("correct", "tried")
+            )
+            print(f"{name}, {config}: {tally['nll']:.4f} nats, {right / tried:.2%} of {tried:,}")
     for metric, probes in result.get("probes", {}).items():
         for name, probe in probes.items():
             print(f"{metric} by {name}:")
@@ -227,6 +238,7 @@ def _print_scores(result: dict[str, Any]) -> None:
 def _tables(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison.beyond import beyond_tables
     from tangobench.eval.comparison.claims import replication_tables
+    from tangobench.eval.comparison.gaps import gap_tables, gaps
     from tangobench.eval.comparison.own import own_tables
     from tangobench.eval.comparison.studies import studies_in
     from tangobench.eval.comparison.study_tables import study_tables
@@ -244,6 +256,7 @@ def _tables(args: argparse.Namespace) -> int:
         return _standings(results)
     tables = [*own_tables(results), *paper_tables(results), *replication_tables(results)]
     tables += [t for study, _ in studies_in(results) for t in study_tables(study, results)]
+    tables += [table for gap in gaps(results) for table in gap_tables(gap)]
     tables += beyond_tables(results)
     tables += _speeds(args.speed) if args.speed else []
     form = args.format or ("text" if sys.stdout.isatty() else "markdown")

@@ -1,0 +1,80 @@
+"""The gap tables: means and intervals by hand, recipes apart, what is missing by name."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from tangobench.eval.comparison.gaps import gap_tables, gaps, model_name
+from tangobench.eval.intervals import wilson
+from tangobench.eval.report.gaps import gap_figure
+from tangobench.eval.scoring.results import read_results
+
+MODULES = {"interpolate": ("a__x", "measurement__time"), "extrapolate": ("a__x_big",)}
+
+
+def with_tests(result, nll, correct):
+    found = copy.deepcopy(result)
+    modules = {
+        part: {n: {"sum": 10 * nll, "count": 10, "correct": correct, "tried": 20} for n in names}
+        for part, names in MODULES.items()
+    }
+    found["tests"] = {
+        "dm_math_tests": {
+            "data": {"name": "dm_math_tests", "root": "5" * 64},
+            "scores": {p: {"nll": nll + i} for i, p in enumerate(("extrapolate", "interpolate"))},
+            "modules": modules,
+        }
+    }
+    return found
+
+
+@pytest.fixture(scope="module")
+def results(toy_out):
+    return read_results([toy_out / "results"])
+
+
+def test_means_and_intervals_are_over_the_runs_of_one_recipe(results):
+    tango = [r for r in results if r["recipe"]["name"] == "sample-dm_math-tango"]
+    other = [r for r in results if r["recipe"]["name"] == "sample-dm_math-tango-heads_4"][:1]
+    chosen = [with_tests(run, 1.0 + i, 5 * i) for i, run in enumerate(tango)]
+    chosen += [with_tests(run, 9.0, 0) for run in other]
+    (gap,) = gaps(chosen)
+    assert gap.parts == ["interpolate", "extrapolate"]
+    assert gap.nlls("sample-dm_math-tango")[1:] == [[2.0, 3.0, 4.0], [1.0, 2.0, 3.0]]
+    overview, by_module, _ = gap_tables(gap)
+    assert [row[0] for row in overview.rows] == ["TANGO", "TANGO, heads 4"]
+    low, high = wilson(10, 40)  # 0, 5 and 10 of 20 in each of two modules
+    assert overview.rows[0][3] == "3.000 ± 1.000"
+    assert overview.rows[0][5] == f"25.0% ({low:.1%} … {high:.1%})"
+    assert [row[0] for row in by_module.rows] == ["a__x", "measurement__time*"]
+    assert "2.00 ± 1.00" in by_module.rows[0][1]
+    assert gap.missing[0] == "sample-dm_math-wango-s17-101"
+    assert "sample-dm_math-tango-s17-101" not in overview.note
+    assert len(gap.missing) == 15
+
+
+def test_runs_without_test_scores_have_no_gap(results):
+    assert list(gaps(results)) == []
+
+
+def test_two_test_sets_are_two_gaps(results):
+    first, second = (with_tests(run, 1.0, 1) for run in results[:2])
+    second["tests"]["dm_math_tests"]["data"]["root"] = "6" * 64
+    assert [gap.test_root for gap in gaps([first, second])] == ["5" * 64, "6" * 64]
+
+
+def test_the_picture_has_a_line_per_model_and_names_the_parts(results):
+    chosen = [with_tests(run, 1.0, 1) for run in results if run["recipe"]["family"] == "sample"]
+    (gap,) = gaps(chosen)
+    figure = gap_figure(gap)
+    assert figure.wide.count("<polyline") == len(gap.by_model) == 6
+    for name in ("validation", "interpolate", "extrapolate"):
+        assert f">{name}</text>" in figure.wide
+
+
+def test_recipes_are_named_by_what_they_change():
+    assert model_name("mini-dm_math-tango-shared_false") == "TANGO, untied"
+    assert model_name("mini-dm_math-wango") == "WANGO"
+    assert model_name("mine") == "mine"
