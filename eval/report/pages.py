@@ -67,6 +67,7 @@ class Site:
             "version": __version__,
             "style": Markup((templates / "style.css").read_text(encoding="utf-8")),
             "script": Markup((templates / "site.js").read_text(encoding="utf-8")),
+            "look": Markup((templates / "look.js").read_text(encoding="utf-8")),
             "mark": Markup(_MARK.format(blue="var(--tango)", red="var(--wango)")),
             "icon": quote(_MARK.format(blue="#0a5fa8", red="#c2440c")),
         }

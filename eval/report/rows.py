@@ -11,6 +11,7 @@ Usage: `row_views(dataset, "proof", "train", wanted=8)`.
 from __future__ import annotations
 
 import codecs
+from collections.abc import Sequence
 from html import escape
 from itertools import groupby
 from typing import Any, Final
@@ -24,7 +25,7 @@ from tangobench.pipeline.rows import pieces, row_view
 
 _PART: Final = "░"
 _WINDOW: Final = 520
-_BEFORE: Final = 160  # context shown before the first target of a long row
+_BEFORE: Final = 0.3  # share of a window that is context before the first target
 
 
 def spread(total: int, wanted: int) -> list[int]:
@@ -47,7 +48,7 @@ def shown_row(lock: Lock, config: str, row: dict[str, Any]) -> dict[str, Any]:
     view = row_view(lock, config, row)
     tokens, scored = view.tokens, view.scored
     kinds = np.where(view.masked, "m", np.where(scored, "t", "p"))
-    start = _window_start(scored, len(tokens))
+    start = window_start(scored, len(tokens), _WINDOW)
     stop = min(len(tokens), start + _WINDOW)
     return {
         "tokens": len(tokens),
@@ -73,11 +74,12 @@ def texts(lock: Lock, tokens: np.ndarray[Any, Any]) -> list[str]:
     return [decoder.decode(vocabulary.decode_bytes([token])) or _PART for token in tokens.tolist()]
 
 
-def markup(shown: list[str], kinds: list[str]) -> Markup:
-    """Tokens as HTML: one element per run of a kind, one per token inside."""
+def markup(shown: list[str], kinds: list[str], colours: Sequence[str] = ()) -> Markup:
+    """Tokens as HTML: one element per run of a kind, one per token inside, of its colour."""
     parts = []
-    for kind, run in groupby(zip(kinds, shown, strict=True), key=lambda pair: pair[0]):
-        inside = "".join(f"<i>{escape(visible(text), quote=False)}</i>" for _, text in run)
+    opened = [f'<i class="{colour}">' for colour in colours] or ["<i>"] * len(shown)
+    for kind, run in groupby(zip(kinds, shown, opened, strict=True), key=lambda item: item[0]):
+        inside = "".join(f"{i}{escape(visible(text), quote=False)}</i>" for _, text, i in run)
         parts.append(f'<span class="{kind}">{inside}</span>')
     return Markup("".join(parts))
 
@@ -87,11 +89,12 @@ def visible(text: str) -> str:
     return text.replace("\t", "⇥\t").replace("\r", "␍").replace("\n", "⏎\n")
 
 
-def _window_start(scored: np.ndarray[Any, Any], length: int) -> int:
-    if length <= _WINDOW:
+def window_start(scored: np.ndarray[Any, Any], length: int, window: int) -> int:
+    """Where a window of a row begins that shows its first target after some context."""
+    if length <= window:
         return 0
     first = int(scored.argmax()) if scored.any() else 0
-    return max(0, min(first - _BEFORE, length - _WINDOW))
+    return max(0, min(first - int(_BEFORE * window), length - window))
 
 
 def _facts(lock: Lock, row: dict[str, Any]) -> list[tuple[str, str]]:

@@ -9,6 +9,7 @@ Usage: `write_report(Path("out"), Path("out/report"))`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,13 @@ from tangobench.eval.report.results import results_context
 from tangobench.eval.report.speed import speed_context
 
 
-def write_report(out: Path, site: Path) -> Path:
-    """Write the site for everything in `out` and return its first page."""
+def write_report(out: Path, site: Path, look: Sequence[str] = ()) -> Path:
+    """Write the site for everything in `out` and return its first page.
+
+    `look` names one or two finished runs that a page of its own looks inside.
+    """
     found = gather(out)
-    pages = Site(site, _nav(found))
+    pages = Site(site, _nav(found, look=bool(look)))
     for dataset in found.datasets:
         name = dataset.lock.name
         pages.page(
@@ -64,6 +68,11 @@ def write_report(out: Path, site: Path) -> Path:
         current="provenance",
         **provenance_context(found),
     )
+    if look:
+        from tangobench.eval.report.look import look_context
+
+        context = look_context(out, look)
+        pages.page("look.html", "look.html.j2", title="Look inside", current="look", **context)
     pages.write()
     return site / "index.html"
 
@@ -81,7 +90,7 @@ def build_command(name: str, profile: str = "sample") -> str:
     return f"tangobench build {name}" + ("" if profile == "sample" else f" --profile {profile}")
 
 
-def _nav(found: Found) -> list[NavItem]:
+def _nav(found: Found, *, look: bool) -> list[NavItem]:
     names = [*CATALOGUE, *dict.fromkeys(d.lock.name for d in found.datasets)]
     items = [NavItem("overview", "Overview", "index.html")]
     for name in dict.fromkeys(names):
@@ -92,6 +101,7 @@ def _nav(found: Found) -> list[NavItem]:
         *items,
         NavItem("models", "Models", "models.html"),
         NavItem("results", "Results", "results.html"),
+        *([NavItem("look", "Look inside", "look.html")] if look else []),
         NavItem("speed", "Speed", "speed.html"),
         NavItem("provenance", "Provenance", "provenance.html"),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 
@@ -36,4 +37,18 @@ def site(tmp_path_factory):
     load_module(HERE.parent / "eval" / "toy_out.py").make_out(out)
     load_module(HERE.parent / "eval" / "toy_results.py").make_results(out)
     write_report(out / "nothing", out / "empty")
-    return write_report(out, out / "report").parent
+    return write_report(out, out / "report", look=_two_runs(out)).parent
+
+
+def _two_runs(out):
+    """The names of two models trained for a moment."""
+    from tangobench.model.training.recipes import RECIPES, Run
+    from tangobench.model.training.train import Options, train
+
+    recipes = [
+        dataclasses.replace(
+            RECIPES[f"sample-dm_math-{arch}"], steps=2, batch=2, warmup=1, target_params=30_000
+        )
+        for arch in ("tango", "untied_transformer")
+    ]
+    return [train(Run(recipe, 17, 101), Options(out=out)).name for recipe in recipes]

@@ -15,6 +15,7 @@ PAGES = (
     "dm_math-sample",
     "models",
     "results",
+    "look",
     "speed",
     "provenance",
 )
@@ -169,3 +170,59 @@ def test_pages_read_without_scripts(open_page):
     page.reload()
     page.call("Emulation.setScriptExecutionDisabled", value=False)
     assert page.run("document.querySelectorAll('.rows details').length") > 4
+
+
+def test_a_chosen_token_shows_its_sources_in_every_head(open_page):
+    page = open_page("look")
+    assert page.run("document.querySelector('.inspect').hidden")
+    page.run("document.querySelectorAll('.look .tokens i')[6].click()")
+    assert page.run("document.querySelector('.chosen').textContent").count("nats, probability") == 2
+    heads = page.run(
+        "[...document.querySelectorAll('.look tbody')].slice(0, 2).map(b => b.rows.length)"
+    )
+    assert min(heads) >= 1
+    nulls = page.run(
+        "[...document.querySelectorAll('.look th.null')].slice(0, 2).map(h => h.hidden)"
+    )
+    assert nulls == [False, True]  # TANGO has a null gate, a Transformer has none
+    assert page.run("document.querySelectorAll('.look .tokens i.at').length") == 3
+    before = page.run("document.querySelector('.look tbody').textContent")
+    page.run("globalThis.it = document.querySelector('.inspect select'); it.value = 0")
+    page.run("it.dispatchEvent(new Event('change'))")
+    assert page.run("document.querySelector('.look tbody').textContent") != before
+    assert page.problems() == []
+
+
+def test_arrow_keys_choose_a_token(open_page):
+    page = open_page("look")
+    page.run("document.querySelector('.look .tokens').focus()")
+    for _ in range(3):
+        page.press("ArrowRight", 39)
+    places = "[...document.querySelectorAll('.look .tokens')[0].querySelectorAll('i')]"
+    assert page.run(f"{places}.findIndex(i => i.classList.contains('at'))") == 2
+
+
+def test_a_curve_is_shown_against_the_chosen_model(open_page):
+    page = open_page("results")
+    page.run("globalThis.it = document.querySelector('[data-variants]'); it.value = 2")
+    page.run("it.dispatchEvent(new Event('change'))")
+    shown = page.run("[...it.closest('figure').querySelectorAll('.view')].map(v => !v.hidden)")
+    assert shown.index(True) == 2
+    assert shown.count(True) == 1
+
+
+def test_the_tab_of_this_page_is_visible_on_a_phone(open_page):
+    page = open_page("provenance", width=390)
+    box = (
+        "(b => [b.left, b.right])(document.querySelector('[aria-current]').getBoundingClientRect())"
+    )
+    left, right = page.run(box)
+    assert 0 <= left < right <= 390
+
+
+def test_a_link_into_a_folded_section_opens_it(open_page):
+    page = open_page("results")
+    folded = page.run("[...document.querySelectorAll('details.fold[id]')].find(d => !d.open).id")
+    page.run(f"document.querySelector('.contents a[href=\"#{folded}\"]').click()")
+    page.run("new Promise(done => setTimeout(done, 50))")
+    assert page.run(f"document.getElementById('{folded}').open")

@@ -25,6 +25,14 @@ def add(commands: Any) -> None:
     reporter.add_argument(
         "--site", type=Path, metavar="DIR", help="where to write it (default: OUT/report)"
     )
+    reporter.add_argument(
+        "--look",
+        nargs="+",
+        default=[],
+        metavar="RUN",
+        help="a page that looks inside one or two finished runs: the NLL of every token of some "
+        "rows, and the strongest sources of each",
+    )
 
 
 def _report(args: argparse.Namespace) -> int:
@@ -36,6 +44,6 @@ def _report(args: argparse.Namespace) -> int:
             kind="path-missing",
             fix="name the folder that holds datasets, runs and results",
         )
-    index = write_report(args.out, args.site or args.out / "report")
+    index = write_report(args.out, args.site or args.out / "report", args.look)
     finished(args, f"wrote {index.parent}", "open it in a browser")
     return show(args, {"index": str(index)}, str(index))
