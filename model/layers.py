@@ -127,8 +127,8 @@ def phi(u: Tensor) -> Tensor:
 
 def autocast_dtype(x: Tensor) -> torch.dtype:
     """What a linear layer would compute in here: autocast's dtype where it is on, else `x`'s."""
-    device = x.device.type
-    if device != "meta" and torch.is_autocast_enabled(device) and x.dtype == torch.float32:
+    device = "cpu" if x.device.type == "meta" else x.device.type
+    if torch.is_autocast_enabled(device) and x.dtype == torch.float32:
         return torch.get_autocast_dtype(device)
     return x.dtype
 

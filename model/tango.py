@@ -63,7 +63,7 @@ class TangoBlock(nn.Module):
         q, k = self.query_key(x_BTC, 0)
         features = self.features(q, k)
         values = x_BTC.shape[:2].numel() * self.config.width
-        if cache is None and select.recomputes(x_BTC, values, self.config.depth):
+        if cache is None and select.recomputes(x_BTC, values):
             return h_BTC + self._recomputed_update(x_BTC, features)
         gate_BTF = F.silu(F.linear(x_BTC, self.wg))
         if cache is not None:

@@ -101,7 +101,7 @@ class TransformerBlock(nn.Module):
         h_BTC = h_BTC + F.linear(mixed_BTC, self.wo)
         x_BTC = layers.rms_norm(h_BTC, self.norm_ffn)
         values = x_BTC.shape[:2].numel() * self.config.width
-        if select.recomputes(x_BTC, values, self.config.depth):
+        if select.recomputes(x_BTC, values):
             weights = (self.w_gate, self.w_up, self.w_down)
             y_RC: Tensor = _SwiGlu.apply(x_BTC.flatten(0, 1), *weights)  # type: ignore[no-untyped-call]
             return h_BTC + y_RC.view_as(h_BTC)

@@ -10,39 +10,25 @@ Usage: `sum(macs.formula(config.published("wango", "fineweb", 4), 8192).values()
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tangobench.eval.costs import dense
-from tangobench.model import build, naive
+from tangobench.model import build, counting, naive
 from tangobench.model.config import ModelConfig
 from tangobench.model.macs import SCALING, formula, printed
 
 __all__ = ["SCALING", "formula", "printed", "traced"]
 
 
-class _Products(TorchDispatchMode):
-    """Adds up the multiply–accumulates of every matrix product under the current label."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.macs: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if func in (torch.ops.aten.mm.default, torch.ops.aten.bmm.default):
-            self.macs[naive.TERM.get()] += out.numel() * args[0].shape[-1]
-        elif func in (torch.ops.aten.addmm.default, torch.ops.aten.baddbmm.default):
-            self.macs[naive.TERM.get()] += out.numel() * args[1].shape[-1]
-        return out
-
-
 def traced(config: ModelConfig, length: int) -> dict[str, int]:
     """MACs of the products that the dense path performs on `meta` tensors, by term."""
     parameters = dict(build(config, device="meta").named_parameters())
     tokens = torch.zeros(1, length, dtype=torch.long, device="meta")
-    with torch.no_grad(), _Products() as products:
+    macs: Counter[str] = Counter()
+    with torch.no_grad(), counting.Counter(naive.TERM.get) as counter:
         naive.logits(config, parameters, tokens, mixers=dense.MIXERS)
-    return dict(products.macs)
+    for op, number in counter.ops.items():
+        if op.flop:
+            macs[op.term] += number * op.flop // 2
+    return dict(macs)

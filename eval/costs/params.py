@@ -10,13 +10,10 @@ Usage: `params.count(config.published("tango", "fineweb", 4))`.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
-from torch import Tensor
 
 from tangobench.model import build
 from tangobench.model.config import ModelConfig
+from tangobench.model.counting import step_work
 from tangobench.model.macs import decode_state_values
 
 __all__ = ["Counts", "count", "decode_state_values", "kept_activation_bytes"]
@@ -49,19 +46,4 @@ def kept_activation_bytes(config: ModelConfig, length: int) -> int:
     """
     if config.arch == "gau" and length > config.context:
         config = replace(config, context=length)
-    model = build(config, device="meta")
-    parameters = {p.untyped_storage()._cdata for p in model.parameters()}
-    kept: dict[int, int] = {}
-    alive: list[Any] = []  # a freed storage's identity could be used again
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        # `meta` has only the attention that writes out T × T weights; real devices keep none.
-        if storage._cdata not in parameters and tensor.shape[-2:] != (length, length):
-            kept[storage._cdata] = storage.nbytes()
-            alive.append(storage)
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        model.hidden(torch.zeros(1, length, dtype=torch.long, device="meta"))
-    return sum(kept.values())
+    return step_work(config, 1, length, bf16=False).kept_bytes * config.depth

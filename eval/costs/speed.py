@@ -169,7 +169,7 @@ def _training(job: Job, model: LanguageModel) -> tuple[Callable[[], None], int]:
     tokens = torch.arange(rows * job.length, device=job.device).view(rows, -1)
     tokens = tokens * 31 % model.config.vocabulary
     marks = torch.ones_like(tokens)
-    size = memory.microbatch(model, rows, job.length)
+    size = memory.microbatch(model, rows, job.length, job.precision)
 
     def step() -> None:
         optimizer.zero_grad()

@@ -12,12 +12,13 @@ Usage: `TANGOBENCH_KERNEL=batched tangobench train …`, or `--kernel batched`.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
+from collections.abc import Iterator
 from typing import Final, Literal, get_args
 
-import torch
 from torch import Tensor
 
 from tangobench.errors import UsageError
@@ -30,7 +31,6 @@ NAMES: Final = ("auto", *_KERNELS)
 # Entries kept per application (B·T·F) from which the CPU's blocks make them again in the backward
 # pass: 64 MB in float32.
 RECOMPUTE_ABOVE: Final = 1 << 24
-_KEPT_SHARE: Final = 0.6  # of a GPU's memory; the rest is for weights, moments and the widest strip
 
 
 def requested() -> str:
@@ -75,15 +75,26 @@ def automatic(device: str) -> Kernel:
     return "batched"
 
 
-def recomputes(like: Tensor, values: int, depth: int) -> bool:
-    """Whether a block makes `values` activations again in its backward pass, or keeps them.
+@contextlib.contextmanager
+def using(kernel: Kernel, *, recompute: bool = False) -> Iterator[None]:
+    """Another kernel for a while: to count what a device would do."""
+    before = os.environ.get(VARIABLE), Policy.recompute
+    os.environ[VARIABLE], Policy.recompute = kernel, recompute
+    try:
+        yield
+    finally:
+        Policy.recompute = before[1]
+        os.environ.pop(VARIABLE)
+        if before[0] is not None:
+            os.environ[VARIABLE] = before[0]
 
-    On a CPU by their number; on CUDA if those of all applications do not fit. Tensors without
-    storage keep everything, as a large GPU does.
-    """
-    if chosen(like) == "strips":
-        return values > RECOMPUTE_ABOVE
-    if like.device.type != "cuda":
-        return False
-    room = torch.cuda.get_device_properties(like.device).total_memory * _KEPT_SHARE
-    return 4 * depth * values * like.element_size() > room
+
+class Policy:
+    """Of kernels for devices: whether blocks make activations again; `training.memory` decides."""
+
+    recompute = False
+
+
+def recomputes(like: Tensor, values: int) -> bool:
+    """Whether a block makes `values` activations again in its backward pass, or keeps them."""
+    return values > RECOMPUTE_ABOVE if chosen(like) == "strips" else Policy.recompute

@@ -175,7 +175,9 @@ class Trainer:
         )
         self.optimizer = make_optimizer(self.model, recipe)
         rows = -(-recipe.batch // peers.size)
-        self.microbatch = options.microbatch or memory.microbatch(self.model, rows, recipe.context)
+        self.microbatch = options.microbatch or memory.microbatch(
+            self.model, rows, recipe.context, recipe.precision
+        )
         default = min(1000, max(10, recipe.steps // CHECKPOINTS_PER_RUN))
         self.checkpoint_every = options.checkpoint_every or default
         self.validate_every = options.validate_every or max(1, recipe.steps // POINTS)

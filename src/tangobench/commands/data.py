@@ -12,6 +12,7 @@ from typing import Any, Literal
 from tangobench.commands._common import (
     add_request_options,
     command,
+    count,
     emit_json,
     finished,
     place,
@@ -30,8 +31,16 @@ def add(commands: Any) -> None:
         commands, "plan", _plan, "what a build would read, write and take",
         "plan fineweb --profile paper --workers 8",
         "plan lean --profile mini --source ~/mathlib4",
+        "plan train --recipe fineweb-tango-4 --device h100",
+        about="`plan DATASET` is about a build, `plan train --recipe NAME` about training: memory, "
+        "launches, operations, bytes and hours by part of a step.",
     )  # fmt: skip
     add_request_options(planner)
+    planner.add_argument("--recipe", metavar="NAME", help="train: a recipe, a run or a TOML file")
+    planner.add_argument(
+        "--device", default="cpu", metavar="CHIP", help="train: h100, a100 or cpu (this machine)"
+    )
+    planner.add_argument("--microbatch", type=count, metavar="N", help="train: rows at once")
     builder = command(
         commands, "build", _build, "build a dataset; run again to resume",
         "build lean                                  # the sample, in seconds, no network",
@@ -115,11 +124,26 @@ def request(args: argparse.Namespace) -> Any:
 
 
 def _plan(args: argparse.Namespace) -> int:
+    if args.dataset == "train":
+        return _plan_train(args)
     from tangobench.pipeline import api
 
     settle(args)
     planned = api.plan(request(args), args.workers)
     return show(args, planned, *plan_lines(planned, args.workers))
+
+
+def _plan_train(args: argparse.Namespace) -> int:
+    from tangobench.commands.train import named_run
+    from tangobench.model.training.plan import chip, lines, plan
+
+    recipe = named_run(args.recipe, args.set).recipe
+    planned = plan(recipe, chip(args.device), args.microbatch)
+    if args.json:
+        emit_json(planned)
+    else:
+        print("\n".join(lines(planned)))
+    return 0
 
 
 def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:

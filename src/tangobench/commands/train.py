@@ -172,8 +172,6 @@ def _positive(name: str, value: int | None) -> int | None:
 def _train(args: argparse.Namespace) -> int:
     if args.list:
         return _list(args)
-    if args.recipe is None:
-        raise UsageError("--recipe is missing", kind="usage", fix="`tangobench recipes`")
     run = _run(args)
     from tangobench.model.training.train import Options, train
 
@@ -196,20 +194,30 @@ def _train(args: argparse.Namespace) -> int:
     return show(args, {"run": run.name, "folder": str(folder)}, str(folder))
 
 
+def named_run(name: str | None, changes: Sequence[str], pair: str | None = None) -> Run:
+    """A run by the name of a recipe, a run or a TOML file, with fields changed."""
+    from tangobench.model.training import recipe_files
+    from tangobench.model.training.recipes import SEED_PAIRS, Run, find
+
+    if name is None:
+        raise UsageError("--recipe is missing", kind="usage", fix="`tangobench recipes`")
+    seeds = parse_pair(pair)
+    if name.endswith(".toml"):
+        run = Run(recipe_files.read_recipe(Path(name)), *(seeds or SEED_PAIRS[0]))
+    else:
+        run = find(name, seeds)
+    if changes:
+        run = replace(run, recipe=recipe_files.changed(run.recipe, parse_fields(changes)))
+    return run
+
+
 def _run(args: argparse.Namespace) -> Run:
     """The run that the options name: a recipe, changed, on a dataset, under a name."""
     from tangobench.model.training import recipe_files
-    from tangobench.model.training.recipes import SEED_PAIRS, Run, find
     from tangobench.pipeline.reading import open_dataset
 
-    pair = parse_pair(args.seed_pair)
-    if args.recipe.endswith(".toml"):
-        run = Run(recipe_files.read_recipe(Path(args.recipe)), *(pair or SEED_PAIRS[0]))
-    else:
-        run = find(args.recipe, pair)
+    run = named_run(args.recipe, args.set, args.seed_pair)
     recipe = run.recipe
-    if args.set:
-        recipe = recipe_files.changed(recipe, parse_fields(args.set))
     if args.data is not None:
         recipe = recipe_files.on_dataset(recipe, open_dataset(args.data).lock)
     return replace(run, recipe=recipe_files.named(recipe, args.name or recipe.name))

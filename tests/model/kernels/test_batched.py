@@ -1,18 +1,14 @@
 """All heads in one product: the same function as naive.py, in few launches."""
 
-import collections
-
 import pytest
 import torch
 from awake_models import awake, compare, random_tokens
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tangobench.errors import UsageError
 from tangobench.model import build
 from tangobench.model.config import ARCHS, published
+from tangobench.model.counting import Counter
 from tangobench.model.kernels import batched, select
-
-NOT_LAUNCHED = ("empty", "detach", "_unsafe_view", "scalar_tensor")
 
 
 @pytest.fixture(autouse=True)
@@ -77,23 +73,12 @@ def test_bfloat16_is_near_float64(arch):
     assert (found - expected).abs().max() < 0.02 * expected.abs().max()
 
 
-class Launches(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.seen = collections.Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if not func.is_view and not any(word in str(func) for word in NOT_LAUNCHED):
-            self.seen[str(func)] += 1
-        return func(*args, **(kwargs or {}))
-
-
 def launches(arch, length):
     block = build(published(arch, "fineweb"), device="meta").blocks[0]
     h = torch.zeros(1, length, 512, device="meta", requires_grad=True)
-    with Launches() as counter:
+    with Counter() as counter:
         block(h).sum().backward()
-    return sum(counter.seen.values())
+    return counter.launches
 
 
 @pytest.mark.parametrize(

@@ -202,9 +202,9 @@ def test_on_a_cpu_the_rows_at_once_depend_on_the_recipe_alone(monkeypatch):
     """Other microbatches round differently: a resumed run must not go by what is free now."""
     model = build(RECIPES["mini-dm_math-tango"].model_config())
     monkeypatch.setattr(os, "sysconf", lambda name: 1)  # a machine without any memory
-    assert memory.microbatch(model, rows=32, context=256) == 8
-    assert memory.microbatch(model, rows=6, context=256) == 4
-    assert memory.microbatch(model, rows=32, context=8192) == 1
+    assert memory.microbatch(model, 32, 256, "fp32") == 8
+    assert memory.microbatch(model, 6, 256, "fp32") == 4
+    assert memory.microbatch(model, 32, 8192, "fp32") == 1
 
 
 def test_memory_that_runs_out_anywhere_is_no_traceback(out, monkeypatch, capsys):

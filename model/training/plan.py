@@ -1,0 +1,217 @@
+"""What a run would take on a device: memory, launches, arithmetic, bytes and hours, by part.
+
+- The operations of a step are counted on tensors without storage (`model/counting.py`); a chip's
+  rates turn each into seconds of arithmetic, bytes and launch: the longest of them on a GPU, which
+  overlaps them, their sum on a CPU.
+- `CHIPS` holds data-sheet peaks; the shares of them that are assumed are printed with the hours.
+  Nothing here was measured on a GPU. A CPU's rates are measured when it is asked about.
+- Rows are as long as they are on average in the project's lock of the dataset, or full where it
+  ships none; every token counts as a target. So Lean proofs and mathematics are overestimated.
+- GPUs are planned with the `batched` kernels: `triton` writes less and launches less.
+
+Usage: `plan(RECIPES["fineweb-tango-4"], chip("h100"))["hours"]`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter as Multiset
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from tangobench.errors import UsageError
+from tangobench.model.counting import Op, optimizer_work, step_work
+from tangobench.model.kernels import select
+from tangobench.model.training import memory
+from tangobench.model.training.recipes import Recipe
+from tangobench.model.training.watch import DTYPES, best, gemm_rate
+from tangobench.pipeline.core.lock import committed_lock
+from tangobench.pipeline.core.progress import size
+
+BOUNDS: Final = ("arithmetic", "bytes", "launches")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chip:
+    """Peak rates of a device, and the share of them that plans assume."""
+
+    name: str
+    source: str
+    flops: dict[torch.dtype, float]
+    """FLOP/s of products, by the dtype of their inputs; TF32 stays off."""
+    bandwidth: float
+    slow_bandwidth: float
+    """Bytes/s of exp and the like."""
+    link: float
+    """Bytes/s between host and device."""
+    memory: float
+    launch: float
+    """Seconds of an empty operation."""
+    product_share: float
+    bytes_share: float
+
+    @property
+    def type(self) -> str:
+        """The kind of device."""
+        return "cpu" if self.name == "cpu" else "cuda"
+
+    def seconds(self, op: Op) -> tuple[float, float, float]:
+        """Seconds of an operation's arithmetic, bytes and launch, each by itself."""
+        bandwidth = self.slow_bandwidth if op.kind == "slow" else self.bandwidth
+        rate = self.flops.get(op.dtype, self.flops[torch.float32]) * self.product_share
+        return op.flop / rate, op.bytes / (bandwidth * self.bytes_share), self.launch
+
+
+def _gpu(name: str, source: str, bf16: float, fp32: float, bandwidth: float, link: float) -> Chip:
+    return Chip(
+        name=name,
+        source=source,
+        flops={torch.bfloat16: bf16, torch.float32: fp32, torch.float64: fp32 / 2},
+        bandwidth=bandwidth,
+        slow_bandwidth=bandwidth,
+        link=link,
+        memory=80e9,
+        launch=5e-6,
+        product_share=0.6,
+        bytes_share=0.75,
+    )
+
+
+CHIPS: Final = {
+    "h100": _gpu("h100", "NVIDIA H100 data sheet, SXM5 80 GB: 989 TFLOP/s bf16 without sparsity, "
+                 "67 fp32, 3.35 TB/s, PCIe 5 x16", 989e12, 67e12, 3.35e12, 50e9),
+    "a100": _gpu("a100", "NVIDIA A100 data sheet, SXM4 80 GB: 312 TFLOP/s bf16 without sparsity, "
+                 "19.5 fp32, 2.04 TB/s, PCIe 4 x16", 312e12, 19.5e12, 2.04e12, 25e9),
+}  # fmt: skip
+
+
+def chip(name: str) -> Chip:
+    """A device by name; `cpu` is this machine, measured."""
+    if name != "cpu" and name not in CHIPS:
+        raise UsageError(
+            f"no rates of a device {name!r}",
+            kind="usage",
+            fix=f"use one of {', '.join(CHIPS)} or cpu",
+        )
+    return CHIPS[name] if name in CHIPS else _this_cpu()
+
+
+@functools.cache
+def _this_cpu() -> Chip:
+    small, large = torch.zeros(4), torch.rand(1 << 22)  # beyond the second-level cache
+    moved = 2 * large.nbytes / best(lambda: torch.mul(large, 1.5))
+    return Chip(
+        name="cpu",
+        source=f"measured on this machine with {torch.get_num_threads()} thread(s)",
+        flops={DTYPES[name]: gemm_rate("cpu", name) for name in ("fp32", "bf16", "fp64")},
+        bandwidth=moved,
+        slow_bandwidth=2 * large.nbytes / best(lambda: torch.exp(large)),
+        link=moved,
+        memory=float("inf"),
+        launch=best(lambda: [small.add(small) for _ in range(100)]) / 100,
+        product_share=0.8,
+        bytes_share=1.0,
+    )
+
+
+def plan(recipe: Recipe, on: Chip, microbatch: int | None = None) -> dict[str, Any]:
+    """The whole plan as plain values; steps of several configs are averaged."""
+    config, bf16 = recipe.model_config(), recipe.precision == "bf16"
+    if on.type == "cpu":
+        fit = memory.Fit(memory.on_cpu(recipe.batch, recipe.context), False, 0)
+    else:
+        free = int(on.memory)
+        fit = memory.fitting(config, recipe.batch, recipe.context, recipe.precision, free)
+    rows = microbatch or fit.rows
+    lengths = row_lengths(recipe)
+    parts: dict[str, dict[str, Any]] = {}
+    with select.using("strips" if on.type == "cpu" else "batched", recompute=fit.recomputes):
+        peak = step_work(config, rows, recipe.context, bf16=bf16).peak_bytes
+        for length in lengths.values():
+            work = step_work(config, rows, length, bf16=bf16)
+            times = -(-recipe.batch // rows)
+            for name, ops in work.parts.items():
+                _add(parts, name, ops, on, times / len(lengths))
+            _add(parts, "optimiser", optimizer_work(config, on.type), on, 1 / len(lengths))
+            copy = Op("link", "", torch.int64, 0, 9 * recipe.batch * length)
+            _add(parts, "data", Multiset({copy: 1}), on, 1 / len(lengths))
+    seconds = sum(part["seconds"] for part in parts.values())
+    return {
+        "recipe": recipe.name,
+        "device": on.name,
+        "source": on.source,
+        "assumed_share": {"products": on.product_share, "bytes": on.bytes_share},
+        "kernel": "strips" if on.type == "cpu" else "batched",
+        "precision": recipe.precision,
+        "microbatch": rows,
+        "recomputes": fit.recomputes,
+        "row_tokens": lengths,
+        "peak_bytes": peak,
+        "fits": peak <= memory.SHARE * on.memory,
+        "parts": parts,
+        "step_seconds": seconds,
+        "steps": recipe.steps,
+        "hours": seconds * recipe.steps / 3600,
+        "hours_arithmetic": recipe.steps / 3600 * sum(p["arithmetic"] for p in parts.values()),
+    }
+
+
+def _add(
+    parts: dict[str, dict[str, Any]], name: str, ops: Multiset[Op], on: Chip, times: float
+) -> None:
+    """Add operations to a part: what they are, how long they take, and what they wait for."""
+    part = parts.setdefault(name, dict.fromkeys(("launches", "flop", "bytes", "arithmetic"), 0))
+    waits: dict[str, float] = part.setdefault("waits", dict.fromkeys(BOUNDS, 0.0))
+    for op, number in ops.items():
+        alone = on.seconds(op)
+        if op.kind == "link":
+            alone = (0.0, op.bytes / on.link, on.launch)
+        longest = max(range(3), key=alone.__getitem__)
+        taken = max(alone) if on.type == "cuda" else sum(alone)
+        waits[BOUNDS[longest]] += times * number * taken
+        part["arithmetic"] += times * number * alone[0]
+        part["launches"] += times * number
+        part["flop"] += times * number * op.flop
+        part["bytes"] += times * number * op.bytes
+    part["seconds"] = sum(waits.values())
+    part["bound"] = max(waits, key=waits.__getitem__)
+
+
+def lines(planned: dict[str, Any]) -> list[str]:
+    """A plan as lines for people."""
+    share, tokens = planned["assumed_share"], planned["row_tokens"]
+    rows = ", ".join(f"{count:,} tokens ({name})" for name, count in tokens.items())
+    again = ", activations recomputed" if planned["recomputes"] else ""
+    table = [("part", "launches", "TFLOP", "GB", "seconds", "bound by")]
+    for name, part in planned["parts"].items():
+        numbers = (part["flop"] / 1e12, part["bytes"] / 1e9, part["seconds"])
+        cells = [f"{part['launches']:,.0f}", *(f"{number:,.3f}" for number in numbers)]
+        table.append((name, *cells, part["bound"]))
+    return [
+        f"recipe   {planned['recipe']} on {planned['device']}, {planned['precision']}, "
+        f"kernel {planned['kernel']}",
+        f"rows     {rows}; {planned['microbatch']} at once{again}",
+        f"memory   {size(planned['peak_bytes'])}" + ("" if planned["fits"] else " DOES NOT FIT"),
+        f"time     {planned['hours']:,.2f} hours: {planned['steps']:,} steps of "
+        f"{planned['step_seconds']:,.3f} s, assuming {share['products']:.0%} of the peak rate of "
+        f"products and {share['bytes']:.0%} of the bandwidth; arithmetic alone "
+        f"{planned['hours_arithmetic']:,.2f} hours",
+        f"rates    {planned['source']}",
+        "",
+        *(f"{row[0]:<16}" + "".join(f"{cell:>12}" for cell in row[1:]) for row in table),
+    ]
+
+
+def row_lengths(recipe: Recipe) -> dict[str, int]:
+    """Mean tokens of a training row by config, as the project's own lock says, or full rows."""
+    lock = committed_lock(recipe.dataset, recipe.profile)
+    if lock is None:
+        return {"full rows": recipe.context}
+    found = {}
+    for config in lock.configs:
+        shards = lock.shards_of(config, "train")
+        mean = sum(s["tokens"] for s in shards) / sum(s["rows"] for s in shards)
+        found[config] = min(recipe.context, round(mean))
+    return found
