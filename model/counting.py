@@ -190,6 +190,16 @@ def step_work(
     return work
 
 
+def kept_bytes(config: ModelConfig, length: int) -> int:
+    """Bytes that one float32 application keeps between forward and backward, of one sequence."""
+    with torch.device("meta"):
+        block = LanguageModel(config).blocks[0]
+        h = torch.empty(1, length, config.d_model, requires_grad=True)
+    with Counter() as counter, _like_cuda(counter):
+        out = block(h)  # alive while it is counted
+        return counter.live if out.requires_grad else 0
+
+
 def _taken(counter: Counter, times: int) -> Multiset[Op]:
     found, counter.ops = counter.ops, Multiset()
     return Multiset({op: times * number for op, number in found.items()})

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tangobench.model import build
 from tangobench.model.config import ModelConfig
-from tangobench.model.counting import step_work
+from tangobench.model.counting import kept_bytes
 from tangobench.model.macs import decode_state_values
 
 __all__ = ["Counts", "count", "decode_state_values", "kept_activation_bytes"]
@@ -46,4 +46,4 @@ def kept_activation_bytes(config: ModelConfig, length: int) -> int:
     """
     if config.arch == "gau" and length > config.context:
         config = replace(config, context=length)
-    return step_work(config, 1, length, bf16=False).kept_bytes * config.depth
+    return config.depth * kept_bytes(config, length)

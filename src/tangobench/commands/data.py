@@ -139,11 +139,7 @@ def _plan_train(args: argparse.Namespace) -> int:
 
     recipe = named_run(args.recipe, args.set).recipe
     planned = plan(recipe, chip(args.device), args.microbatch)
-    if args.json:
-        emit_json(planned)
-    else:
-        print("\n".join(lines(planned)))
-    return 0
+    return show(args, planned, *lines(planned))
 
 
 def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
