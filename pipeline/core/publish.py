@@ -209,10 +209,7 @@ def _place(folder: Place, entry: dict[str, Any], store: Store, address: str) -> 
     data = store.read(address)
     if sha256_bytes(data) != entry["sha256"]:
         raise broken(path, "corrupt", "its copy in the unit store is damaged", "unit")
-    if isinstance(path, Bucket):
-        path.write(data)
-    else:
-        store.place(address, data, path)
+    store.place(address, data, path)
 
 
 def _remove_strays(folder: Path, known: set[str]) -> None:

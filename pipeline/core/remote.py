@@ -1,7 +1,7 @@
 """Object stores through fsspec: one address, few verbs, typed errors.
 
-- One PUT is atomic: an object is there whole or not at all. `new=True` sends If-None-Match, so of
-  two writers one loses and is told.
+- One PUT is atomic, and so is an upload in parts: an object is there whole or not at all.
+  `new=True` sends If-None-Match, so of two writers one loses and is told.
 - A missing object is a `FileNotFoundError`; everything else that a store's client raises is a
   `ResourceError` of kind `store-unreachable`.
 - Nothing here lists, except `files`, which `verify` uses to find what a lock does not name.
@@ -20,6 +20,8 @@ from typing import Any, Final
 
 from tangobench.errors import ResourceError, UsageError
 
+# How S3's client sends a large file: a part at a time is in memory.
+_PARTS: Final = {"chunksize": 1 << 24, "max_concurrency": 2}
 # What clients call the checksum that the store itself keeps of an object: S3, GCS, Azure.
 _CHECKSUMS: Final = ("ETag", "etag", "md5Hash", "content_md5", "crc32c")
 
@@ -56,9 +58,12 @@ class Bucket:
             return bytes(fs.cat_file(path, start=start, end=end))
 
     def write(self, data: Any, *, new: bool = False) -> None:
-        """Put `data` there whole; if `new`, `FileExistsError` where something is already."""
+        """Put bytes or a local file there whole; if `new`, `FileExistsError` where something is."""
         with explained(self.url):
             fs, path = file_system(self.url)
+            if isinstance(data, Path):  # in parts; the object appears with the last
+                fs.put_file(str(data), path, **(_PARTS if hasattr(fs, "s3") else {}))
+                return
             if new and not hasattr(fs, "s3"):  # only S3's client sends a condition
                 if fs.exists(path):
                     raise FileExistsError(self.url)

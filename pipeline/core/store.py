@@ -4,7 +4,8 @@
 - The object is durable before its record exists. A record counts only if its object is there and
   its sha256 matches, checked again on every resume (in an object store: size and the store's own
   checksum, and sha256 where the object is read whole).
-- The store is a folder, or an object store through fsspec, where one PUT is atomic.
+- The store is a folder, or an object store through fsspec, where one PUT is atomic. No object above
+  64 MiB is held in memory to be written.
 
 Usage: `store = open_store("out/.units"); store.put(key, data, {"rows": 3}); store.get(key)`.
 """
@@ -16,6 +17,7 @@ import dataclasses
 import json
 import os
 import shutil
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -26,13 +28,19 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tangobench.errors import CorruptionError, ResourceError, UsageError
-from tangobench.pipeline.core.files import link_atomic, unnamed_file, write_atomic
+from tangobench.pipeline.core.files import (
+    explain_os_errors,
+    link_atomic,
+    unnamed_file,
+    write_atomic,
+)
 from tangobench.pipeline.core.hashing import Sink, canonical_json, digest, sha256_bytes
-from tangobench.pipeline.core.remote import Bucket, place_of
+from tangobench.pipeline.core.remote import Bucket, Place, place_of
 
 Send = Callable[[memoryview], None]
 Keep = Callable[[str], None]
 
+_ONE_PUT: Final = 1 << 26  # a larger object goes through a temporary file, in parts
 _SMALL: Final = 1 << 20  # below this a read beats mapping a file of many megabytes
 
 
@@ -120,9 +128,9 @@ class Store(ABC):
         """A part of an object."""
         return self.read(address).slice(start, length)
 
-    def place(self, address: str, data: Any, path: Path) -> None:
+    def place(self, address: str, data: Any, path: Place) -> None:
         """Put an object, whose bytes are `data`, at `path`, whole or not at all."""
-        write_atomic(path, data)
+        path.write(data) if isinstance(path, Bucket) else write_atomic(path, data)
 
     def spill_folder(self) -> Path | None:
         """Where a unit may put temporary files: beside the store, or None for the system's."""
@@ -188,9 +196,11 @@ class LocalStore(Store):
         except FileNotFoundError:
             raise _gone(address) from None
 
-    def place(self, address: str, data: Any, path: Path) -> None:
+    def place(self, address: str, data: Any, path: Place) -> None:
         """Give an object the name `path` too: no second copy where the file system has links."""
-        if not link_atomic(self.root / _object_name(address), path):
+        if isinstance(path, Bucket):
+            path.write(self.root / _object_name(address))
+        elif not link_atomic(self.root / _object_name(address), path):
             write_atomic(path, data)
 
     def spill_folder(self) -> Path:
@@ -218,8 +228,23 @@ class RemoteStore(Store):
 
     @contextlib.contextmanager
     def _unnamed(self, expected: int) -> Iterator[tuple[Send, Keep]]:
-        whole = bytearray()  # one PUT is atomic, so it must have all of it
-        yield whole.extend, lambda name: self._write(name, whole)
+        if expected <= _ONE_PUT:
+            whole = bytearray()  # one PUT is atomic, so it must have all of it
+            yield whole.extend, lambda name: self._write(name, whole)
+            return
+        with tempfile.NamedTemporaryFile(prefix="tangobench-") as file:
+            path = Path(file.name)
+
+            def send(piece: memoryview) -> None:
+                with explain_os_errors(path, expected):
+                    file.write(piece)
+
+            def keep(name: str) -> None:
+                with explain_os_errors(path, expected):
+                    file.flush()
+                self._write(name, path)
+
+            yield send, keep
 
     def _read(self, name: str) -> pa.Buffer:
         return pa.py_buffer((self.root / name).read())

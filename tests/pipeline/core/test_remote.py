@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
+from s3fs import S3FileSystem
 from samples import each_sample
 
 from tangobench.errors import CorruptionError, ResourceError, UsageError
@@ -104,3 +108,44 @@ def test_of_two_writers_of_one_name_the_second_is_told(bucket):
             place.write(b"second", new=True)
         assert place.read() == b"first"
         place.remove()
+
+
+PART = 5 << 20  # S3 takes no smaller part
+
+
+def test_a_large_object_is_sent_in_parts_and_never_half_there(bucket, monkeypatch):
+    """Killed at any request of the upload, the object and its record are not there."""
+    monkeypatch.setattr("tangobench.pipeline.core.store._ONE_PUT", PART)
+    monkeypatch.setattr("tangobench.pipeline.core.remote._PARTS", {"chunksize": PART})
+    store, size = open_store(bucket), 2 * PART + 1000
+    sent, dies = [], [0]
+    really = S3FileSystem._call_s3
+
+    async def dead(*_):
+        pass
+
+    async def call(self, method, *args, **kwargs):
+        if method in ("create_multipart_upload", "upload_part", "complete_multipart_upload"):
+            sent.append(len(kwargs.get("Body", b"")))
+            if len(sent) == dies[0]:
+                raise ConnectionError("killed")
+        return await really(self, method, *args, **kwargs)
+
+    def write(sink):
+        for _ in range(size // 1000):
+            sink.write(bytes(1000))
+        return {"bytes": sink.tell()}
+
+    monkeypatch.setattr(S3FileSystem, "_call_s3", call)
+    monkeypatch.setattr(S3FileSystem, "_abort_mpu", dead)
+    for dies[0] in range(1, 100):
+        sent.clear()
+        try:
+            record = store.put_streamed(KEY, write, size)
+        except ResourceError:
+            assert store.get(KEY) is None and not place_of(bucket).files()
+        else:
+            break
+    assert dies == [6] and max(sent) == PART
+    assert store.get(KEY) == record and len(store.read(record.address)) == record.size
+    assert not list(Path(tempfile.gettempdir()).glob("tangobench-*"))
