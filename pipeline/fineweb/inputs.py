@@ -80,7 +80,8 @@ def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
     runner = job.runner if len(labels) > 1 else SerialRunner()
     infos = list(runner.map(look, listing.files, labels))
     claims = [f for f in listing.files if f.sha256 and "://" in f.url and not f.groups]
-    job.run(CHECK, [CHECK.unit(f.name, CheckArgs(f), float(f.size or 1)) for f in claims])
+    if claims:
+        job.run(CHECK, [CHECK.unit(f.name, CheckArgs(f), float(f.size or 1)) for f in claims])
     unique = {info.sha256: info for info in infos}
     files = [unique[sha256] for sha256 in sorted(unique)]
     rows = sum(file.rows for file in files)

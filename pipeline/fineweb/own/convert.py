@@ -23,9 +23,10 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tangobench.errors import InputError
+from tangobench.errors import InputError, ResourceError
 from tangobench.pipeline.fineweb.own.readers import format_of, rows_of
 from tangobench.pipeline.fineweb.own.spec import TRAIN, VALIDATION, Spec, in_order
+from tangobench.pipeline.fineweb.sources import endpoint
 from tangobench.pipeline.fineweb.spec import dump_order
 
 _COLUMNS: Final = ("id", "dump", "url", "text", "date")
@@ -34,6 +35,9 @@ _GROUP_BYTES: Final = 1 << 23
 _GROUP_ROWS: Final = 8192
 _WIDTH: Final = 1 << 64
 _LONGEST_PATH: Final = 4095
+# What `datasets` puts beside the data of a folder or a repository.
+_NO_DATA: Final = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
+_DATA: Final = ["*.parquet", "*.jsonl*", "*.csv*", "*.tsv*", "*.arrow", "*.json.gz"]
 
 
 @dataclass(slots=True)
@@ -71,7 +75,8 @@ def find_files(source: str) -> list[Path]:
     if path.is_file():
         found = [path]
     elif path.is_dir():
-        found = [p for p in path.rglob("*") if p.is_file() and format_of(p)]
+        files = (p for p in path.rglob("*") if p.name not in _NO_DATA and p.is_file())
+        found = [p for p in files if format_of(p)]
     elif re.search(r"[*?\[]", source):
         found = [Path(name) for name in glob.glob(str(path), recursive=True)]  # noqa: PTH207
     elif source.startswith("hub:"):
@@ -104,18 +109,12 @@ def _download(name: str) -> str:
                 repository,
                 repo_type="dataset",
                 revision=revision or None,
-                allow_patterns=[
-                    "*.parquet",
-                    "*.jsonl*",
-                    "*.csv*",
-                    "*.tsv*",
-                    "*.arrow",
-                    "*.json.gz",
-                ],
+                endpoint=endpoint(),
+                allow_patterns=_DATA,
             )
         )
     except Exception as error:  # the client raises its own, httpx's and OSError
-        raise InputError(
+        raise ResourceError(
             f"the dataset {name} cannot be downloaded: {type(error).__name__}: {str(error)[:200]}",
             kind="source-unreachable",
             fix="check its name, the network and HF_TOKEN, or download it and name the folder",
@@ -161,7 +160,9 @@ def _table(rows: list[tuple[str | None, ...]]) -> pa.Table:
 
 
 def _documents(spec: Spec, path: Path, seen: Seen) -> Iterator[tuple[str | None, ...]]:
-    for number, row in enumerate(rows_of(path, spec.columns.named()), 1):
+    columns = spec.columns.named()
+    needed = [kind for kind in ("text", "id", spec.split.by) if kind in columns]
+    for number, row in enumerate(rows_of(path, columns, needed), 1):
         text, url = _text(path, number, row, "text"), _text(path, number, row, "url")
         ident = _ident(path, number, row, text, url, "id" in row)
         timed = row.get("time") is not None or spec.split.by == "time"

@@ -15,7 +15,7 @@ import contextlib
 import csv
 import difflib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,11 +51,19 @@ def format_of(path: Path) -> str | None:
     }.get(name.rpartition(".")[2])  # fmt: skip
 
 
-def rows_of(path: Path, columns: dict[str, str]) -> Iterator[Row]:
-    """All rows of a file, each with the wanted columns under our names for them."""
-    reader = _READERS[format_of(path) or "parquet"]
+def rows_of(
+    path: Path, columns: dict[str, str], needed: Sequence[str] = ("text",)
+) -> Iterator[Row]:
+    """All rows of a file, each with the wanted columns under our names for them.
+
+    Every row of a JSONL file has the `needed` ones; in other formats all rows have all columns.
+    """
+    form = format_of(path) or "parquet"
     try:
-        yield from reader(path, columns)
+        if form == "jsonl":
+            yield from _jsonl(path, columns, needed)
+        else:
+            yield from _READERS[form](path, columns)
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {_short(error)}",
@@ -119,7 +127,9 @@ def _values(column: pa.Array) -> list[Any]:
     return values
 
 
-def _jsonl(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+def _jsonl(path: Path, columns: dict[str, str], needed: Sequence[str]) -> Iterator[Row]:
+    """Rows; each may lack a column that is not needed, but not all of them."""
+    unseen, last = dict(columns), list[str]()
     for number, line in enumerate(_lines(path), 1):
         if not line.strip():
             continue
@@ -129,9 +139,13 @@ def _jsonl(path: Path, columns: dict[str, str]) -> Iterator[Row]:
             raise _bad_line(path, number, f"no JSON: {_short(error)}") from None
         if not isinstance(row, dict):
             raise _bad_line(path, number, f"a JSON {type(row).__name__}, expected an object")
-        if columns["text"] not in row:
-            _require(path, {"text": columns["text"]}, list(row), f", line {number},")
+        for kind in needed:
+            if columns[kind] not in row:
+                _require(path, {kind: columns[kind]}, list(row), f", line {number},")
+        unseen, last = {k: name for k, name in unseen.items() if name not in row}, list(row)
         yield {kind: row.get(name) for kind, name in columns.items()}
+    if last:
+        _require(path, unseen, last)
 
 
 def _csv(path: Path, columns: dict[str, str], delimiter: str = ",") -> Iterator[Row]:
@@ -182,7 +196,6 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 _READERS: Final[dict[str, Callable[[Path, dict[str, str]], Iterator[Row]]]] = {
     "parquet": _parquet,
-    "jsonl": _jsonl,
     "csv": _csv,
     "tsv": _tsv,
     "arrow": _arrow,
@@ -207,7 +220,7 @@ def _require(path: Path, columns: dict[str, str], found: Iterable[str], where: s
             raise InputError(
                 f"{path}{where} has no column {name!r} (it has: {', '.join(found)[:1000]})",
                 kind="column-missing",
-                fix=f'in the manifest: columns = {{ {kind} = "{pick}" }}',
+                fix=f'in the manifest, under [columns]: {kind} = "{pick}"',
                 file=str(path),
                 column=name,
             )

@@ -7,10 +7,13 @@ import gzip
 import io
 import json
 import random
+import shutil
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from little_hub import LittleHub
 
 from tangobench.cli import main
 from tangobench.pipeline.core.lock import read_lock
@@ -104,6 +107,27 @@ def test_every_format_gives_the_same_rows(build):
     assert len(set(roots.values())) == 1, roots
 
 
+def test_a_folder_of_datasets_and_a_name_on_the_hub(build, tmp_path, monkeypatch):
+    rows = documents()
+    _, expected, _ = build(as_arrow(rows, pa.ipc.new_stream), "a.arrow")
+    saved = tmp_path / "saved"
+    datasets.DatasetDict({"train": datasets.Dataset.from_list(rows)}).save_to_disk(str(saved))
+    spec = ["build", str(tmp_path / "corpus.toml"), "--quiet", "--source"]
+    assert main([*spec, str(saved), "--out", str(tmp_path / "b")]) == 0
+    assert read_lock(tmp_path / "b" / "corpus-full").content_root == expected["content_root"]
+    hub = LittleHub(folder=tmp_path / "hub")
+    shutil.copytree(saved, tmp_path / "hub" / "me" / "letters")
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    try:
+        assert main([*spec, "hub:me/letters", "--out", str(tmp_path / "c")]) == 0
+    finally:
+        hub.close()
+    assert read_lock(tmp_path / "c" / "corpus-full").content_root == expected["content_root"]
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert main([*spec, "hub:me/others", "--out", str(tmp_path / "d")]) == 7
+
+
 def test_names_and_copies_of_files_decide_nothing(build, tmp_path):
     rows = documents()
     _, alone, _ = build(as_lines(rows))
@@ -138,6 +162,8 @@ def test_a_split_by_time(build):
     assert code == 0
     counts = read_lock(folder).data["counts"]["documents"]
     assert counts["validation"]["documents"] == 10
+    code, found, _ = build(as_lines(documents()), "b.jsonl", by_time.replace('"day"', '"dayy"'))
+    assert (code, found["error"]) == (5, "column-missing") and 'time = "day"' in found["fix"]
     late = by_time.replace("2023-11", "2030-01")
     code, found, _ = build(as_lines(documents()), "late.jsonl", late)
     assert (code, found["error"]) == (5, "empty-validation")
@@ -183,6 +209,8 @@ def test_without_id_and_url_the_content_decides(build):
         ("a.parquet", as_parquet([{"body": "a"}]), "column-missing", 'text = "body"'),
         ("a.jsonl", b'{"content": "a", "key": "1"}\n{broken', "bad-line", "line 2"),
         ("a.jsonl", b"[1]", "bad-line", "line 1"),
+        ("a.jsonl", b'{"content": "a", "kee": 1}', "column-missing", 'id = "kee"'),
+        ("a.jsonl", b'{"content": "a", "key": 1, "uri": "b"}', "column-missing", 'url = "uri"'),
         ("a.jsonl", b'{"content": 7, "key": "1"}', "bad-text", "row 1"),
         ("a.jsonl", b'{"content": "\\ud800", "key": "1"}', "bad-text", "row 1"),
         ("a.jsonl", b'{"content": "a", "key": null}', "bad-id", "row 1"),
