@@ -12,12 +12,14 @@ Usage: `found = gather(Path("out")); found.datasets`.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tangobench.catalogue import CATALOGUE
+from tangobench.errors import InputError
 from tangobench.eval.scoring.results import read_results, shipped_results
+from tangobench.pipeline.core import untrusted
 from tangobench.pipeline.core.lock import LOCK_NAME, Lock, committed_lock
 from tangobench.pipeline.core.spec import PROFILES, manifest_file
 from tangobench.pipeline.reading import Dataset, open_dataset
@@ -33,6 +35,8 @@ class Found:
     """Benchmark name to what its script wrote."""
     shipped: frozenset[str] = frozenset()
     """Runs whose results come with the project and not from the folder."""
+    own_speed: dict[str, Any] = field(default_factory=dict)
+    """What `model speed --save OUT/speed.json` measured on the user's machine."""
 
     def of(self, name: str) -> list[Dataset]:
         """The built profiles of a dataset, smallest first."""
@@ -48,11 +52,13 @@ def gather(out: Path) -> Found:
     measured = project / "bench" / "results"
     results = read_results(folders)
     own = {result["run"] for result in read_results(folders[:1])}
+    speed = out / "speed.json"
     return Found(
         datasets,
         results,
         {path.stem: read_json(path) for path in sorted(measured.glob("*.json"))},
         frozenset(result["run"] for result in results) - own,
+        read_json(speed) if speed.is_file() else {},
     )
 
 
@@ -72,7 +78,16 @@ def committed_state(lock: Lock) -> str:
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file."""
-    value: dict[str, Any] = json.loads(path.read_bytes())
+    try:
+        value = json.loads(untrusted.read(path))
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{path}: not a JSON object",
+            kind="speed-unreadable",
+            fix=f"measure again: tangobench model speed --save {path}",
+        )
     return value
 
 

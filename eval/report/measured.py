@@ -37,7 +37,7 @@ def measured(results: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def speed(results: dict[str, Any]) -> dict[str, Any] | None:
+def speed(results: dict[str, Any], whose: str) -> dict[str, Any] | None:
     """Tokens per second and peak memory of training and decoding; None if not measured."""
     cases: list[Case] = results.get("cases", [])
     if not cases:
@@ -47,7 +47,7 @@ def speed(results: dict[str, Any]) -> dict[str, Any] | None:
         of_task = [{**case, "T": case["length"]} for case in cases if case["task"] == task]
         if of_task:
             note = "Whole model, four block applications: compare slopes and distances."
-            title = f"{name}: tokens per second"
+            title = f"{name}: tokens per second, {whose}"
             figures.append(growth(of_task, "tokens_per_second", "tokens/s", title, note))
     return {
         "figures": figures,

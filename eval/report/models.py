@@ -30,7 +30,8 @@ def models_context(found: Found) -> dict[str, Any]:
         "parameters": parameters(),
         "operations": operation_table(),
         "macs_figure": macs_figure(),
-        "speed": speed(found.measurements.get("speed", {})),
+        "own_speed": speed(found.own_speed, "yours"),
+        "speed": speed(found.measurements.get("speed", {}), "ours"),
         "measured": measured(found.measurements.get("model", {})),
     }
 

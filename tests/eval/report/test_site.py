@@ -9,11 +9,12 @@ import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from scipy import stats
 
-from tangobench.errors import CorruptionError
+from tangobench.errors import CorruptionError, InputError
 from tangobench.eval import published
 from tangobench.eval.comparison.runs import Group, groups
 from tangobench.eval.comparison.studies import STUDIES
@@ -21,7 +22,7 @@ from tangobench.eval.report.contents import audit, document_lengths
 from tangobench.eval.report.curves import curve_figures
 from tangobench.eval.report.gather import Found
 from tangobench.eval.report.measured import measured, speed
-from tangobench.eval.report.provenance import follows_profile
+from tangobench.eval.report.provenance import commit_of, follows_profile, mixed_code
 from tangobench.eval.report.results import results_context
 from tangobench.eval.report.rows import markup, shown_row, spread, texts, visible
 from tangobench.eval.report.site import write_report
@@ -32,6 +33,7 @@ from tangobench.pipeline.core.lock import Lock, committed_lock, read_lock
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
+ROOT = Path(__file__).parents[3]
 PAGES = {
     "index.html",
     "fineweb-sample.html",
@@ -267,7 +269,7 @@ def test_speeds_stand_beside_their_operation_counts():
         for task in ("train", "decode")
         for length in (1024, 256)
     ]
-    found = speed({"machine": {"device": "a CPU", "torch": "2"}, "cases": cases})
+    found = speed({"machine": {"device": "a CPU", "torch": "2"}, "cases": cases}, "yours")
     (_, train), (_, decode) = found["tables"]
     assert train.rows[0] == ["TANGO", "256", "2,000", "3 MB", "4.00M", "48.0"]
     assert [tuple(row[:2]) for row in train.rows] == [
@@ -276,7 +278,7 @@ def test_speeds_stand_beside_their_operation_counts():
     assert decode.rows[0] == ["TANGO", "256", "2,000", "3 MB", "4.00M"]  # no rate: not its formula
     assert found["machine"] == "a CPU, 1 thread(s), fp32, PyTorch 2"
     assert len(found["figures"]) == 2
-    assert speed({}) is None
+    assert speed({}, "ours") is None
 
 
 def test_a_row_shows_boundaries_prompt_target_and_masks(toy_out):
@@ -443,3 +445,34 @@ def test_the_front_page_puts_own_runs_first_and_marks_shipped_ones(site):
     page = _page(site, "results.html")
     contents = [link for link in page.links if link.startswith("#") and link != "#content"]
     assert len(contents) == len(set(contents)) >= 5
+
+
+def test_every_root_of_a_shipped_result_has_a_committed_lock():
+    for result in read_results([shipped_results()]):
+        data = result["data"]
+        committed = committed_lock(data["name"], data["profile"])
+        assert committed is not None, data
+        assert committed.root == data["root"]
+
+
+def test_every_shipped_run_names_its_commit():
+    for result in read_results([shipped_results()]):
+        assert re.fullmatch("[0-9a-f]{12}", commit_of(result["trained_with"])), result["run"]
+
+
+def test_runs_of_two_versions_of_the_code_are_noted(toy_out):
+    results = read_results([toy_out / "results"])
+    assert mixed_code(results) == []
+    results[0] = {**results[0], "trained_with": {"code_sha256": "e" * 64}}
+    assert "2 versions of the code" in mixed_code(results)[0]
+
+
+def test_own_speed_comes_before_the_shipped_one(toy_out, tmp_path):
+    out = tmp_path / "out"
+    out.mkdir()
+    shutil.copy(ROOT / "bench" / "results" / "speed.json", out / "speed.json")
+    text = _page(write_report(out, tmp_path / "site").parent, "models.html").text
+    assert text.index("On your machine") < text.index("On our machine")
+    (out / "speed.json").write_text("[]")
+    with pytest.raises(InputError, match="not a JSON object"):
+        write_report(out, tmp_path / "site")
