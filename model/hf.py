@@ -30,9 +30,10 @@ from transformers.modeling_outputs import CausalLMOutput
 
 from tangobench.errors import CorruptionError, InputError
 from tangobench.model.config import ModelConfig
-from tangobench.model.hf_tokenizers import tokenizer_for
+from tangobench.model.hf_tokenizers import own_tokenizer, tokenizer_for
 from tangobench.model.init import initialise
 from tangobench.model.language import LanguageModel
+from tangobench.pipeline.tokenizer.defined import Defined
 
 
 class TangobenchConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -143,10 +144,10 @@ def wrap(model: LanguageModel) -> TangobenchForCausalLM:
     return wrapped
 
 
-def export(model: LanguageModel, folder: Path) -> Path:
+def export(model: LanguageModel, folder: Path, own: Defined | None = None) -> Path:
     """Write config, safetensors, tokenizer and generation settings that `from_pretrained` reads."""
     wrapped = wrap(model)
-    tokenizer = tokenizer_for(model.config.vocabulary)
+    tokenizer = tokenizer_for(model.config.vocabulary) if own is None else own_tokenizer(own)
     wrapped.generation_config = GenerationConfig(
         use_cache=False,
         bos_token_id=tokenizer.bos_token_id,

@@ -144,7 +144,7 @@ def resolved(request: Request, reporter: Reporter | None = None) -> Any:
     before = as_dict(spec)
     for key, value in as_dict(known).items():
         if value != before.get(key) and reporter is not None:
-            reporter.say(f"{key} {before.get(key)} is {value}")
+            reporter.say(f"{key} {before[key]} is {value}" if key in before else f"{key} {value}")
     return known
 
 

@@ -13,11 +13,12 @@ Usage: `rows = open_dataset(folder).rows("default", "train"); rows.tokens(7)`.
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from tangobench.pipeline.core.contents import Rules
 from tangobench.pipeline.core.lock import Lock, read_lock, require_committed_content
 from tangobench.pipeline.core.remote import Bucket, Place, place_of
 from tangobench.pipeline.core.shard_reader import Shard, check_schemas, shard_rules
+
+if TYPE_CHECKING:
+    from tangobench.pipeline.tokenizer.base import Tokenizer
 
 NDArray = np.ndarray[Any, Any]
 
@@ -106,6 +110,24 @@ class Dataset:
         self.folder = folder
         self.lock: Lock = read_lock(folder)
         require_committed_content(self.lock, str(folder))
+
+    @functools.cached_property
+    def tokenizer(self) -> Tokenizer | None:
+        """The tokenizer of its texts, from the folder itself; mathematics has symbols instead."""
+        from tangobench.pipeline.tokenizer.use import tokenizer_of
+
+        return tokenizer_of(self.folder, self.lock)
+
+    @property
+    def text_tokenizer(self) -> Tokenizer:
+        """The tokenizer; an error where rows are not texts."""
+        if self.tokenizer is None:
+            raise UsageError(
+                f"{self.folder}: its lock names no tokenizer of texts",
+                kind="tokenizer-unknown",
+                fix="`tangobench inspect` shows what the folder holds",
+            )
+        return self.tokenizer
 
     def rows(self, config: str, split: str) -> Rows:
         """The rows of one config and split."""

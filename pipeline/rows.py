@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.reading import Dataset
 
 NDArray = np.ndarray[Any, Any]
 
@@ -55,17 +56,15 @@ def row_view(lock: Lock, config: str, row: dict[str, Any]) -> RowView:
     )
 
 
-def pieces(lock: Lock, tokens: NDArray) -> list[str]:
+def pieces(dataset: Dataset, tokens: NDArray) -> list[str]:
     """Each token as text; bytes that are no whole character are shown as \\xNN, ids that the
     tokenizer does not know (a lock may name another vocabulary) as ⟨ID⟩.
     """
-    if (lock.data["tokenizer"] or {}).get("name") == "gpt2":
-        from tangobench.pipeline.tokenizer.gpt2 import gpt2
-
-        vocabulary = gpt2()
+    tokenizer = dataset.tokenizer
+    if tokenizer is not None:
 
         def text(token: int) -> str:
-            return vocabulary.decode_bytes([token]).decode("utf-8", "backslashreplace")
+            return tokenizer.decode_bytes([token]).decode("utf-8", "backslashreplace")
     else:
         from tangobench.pipeline.dm_math.vocabulary import SYMBOLS
 

@@ -19,6 +19,7 @@ from tangobench.pipeline.core.build import Job, Result, ShardFile
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.publish import publish
 from tangobench.pipeline.core.store import open_store
+from tangobench.pipeline.tokenizer.vocabulary import IDENTITY
 
 ROOT = Path(__file__).parents[1]
 SUPPORT = ROOT / "tests" / "support"
@@ -51,7 +52,7 @@ def publish_toy(folder: Path, name: str, tables: dict, configs: dict, notes: dic
     result = Result(
         source={"toy": 1},
         origin={},
-        tokenizer=None,
+        tokenizer=None if name == "dm_math" else IDENTITY,
         configs=configs,
         counts={},
         drops={},

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -35,7 +34,7 @@ from tangobench.pipeline.lean.fetch import open_repository
 from tangobench.pipeline.lean.git import list_files, read_files
 from tangobench.pipeline.lean.sample import sample_repository
 from tangobench.pipeline.reading import Dataset
-from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
+from tangobench.pipeline.tokenizer.base import Tokenizer
 
 _SHOWN: Final = 100
 _BATCH: Final = 16
@@ -240,7 +239,8 @@ def generated(
     for part in _batches(prompts, _BATCH):
         kept = all(row in log.texts for row in part)
         if not kept:
-            texts = _decoded(model, [prompts[row] for row in part], longest)
+            chosen = [prompts[row] for row in part]
+            texts = _decoded(model, chosen, longest, dataset.text_tokenizer)
             log.add_texts(dict(zip(part, texts, strict=True)))
         for _ in part:
             reporter.advance(1.0, reused=kept)
@@ -248,9 +248,16 @@ def generated(
     return [log.texts[row] for row in rows]
 
 
-def _decoded(model: Any, prompts: Sequence[Any], longest: int) -> list[str | None]:
-    out = continuations(model, prompts, longest, stop=EOT)
-    return [_text(tokens) if EOT in tokens else None for tokens in out]
+def _decoded(
+    model: Any, prompts: Sequence[Any], longest: int, tokenizer: Tokenizer
+) -> list[str | None]:
+    """Bytes that are no UTF-8 stay what they are, for `refusal` to find."""
+    eot = tokenizer.eot
+    ended = [
+        tokenizer.decode_bytes(tokens[: tokens.index(eot)]) if eot in tokens else None
+        for tokens in continuations(model, prompts, longest, stop=eot)
+    ]
+    return [None if text is None else text.decode("utf-8", "surrogateescape") for text in ended]
 
 
 def _batches(prompts: dict[int, Any], size: int) -> Iterator[list[int]]:
@@ -258,9 +265,3 @@ def _batches(prompts: dict[int, Any], size: int) -> Iterator[list[int]]:
     order = sorted(prompts, key=lambda row: (len(prompts[row]), row))
     for start in range(0, len(order), size):
         yield order[start : start + size]
-
-
-def _text(tokens: list[int]) -> str:
-    """Bytes that are no UTF-8 stay what they are, for `refusal` to find."""
-    text: bytes = gpt2().decode_bytes(np.array(tokens[: tokens.index(EOT)]))
-    return text.decode("utf-8", "surrogateescape")

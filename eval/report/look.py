@@ -102,8 +102,7 @@ def _row(subjects: Sequence[Subject], stream: Stream, index: int) -> dict[str, A
     start = window_start(scored, len(tokens), _SHOWN)
     stop = min(len(tokens), start + _SHOWN)
     tokens, scored = tokens[:stop].astype(np.int64), scored[start:stop]
-    lock = subjects[0].dataset.lock
-    shown = texts(lock, tokens)
+    shown = texts(subjects[0].dataset, tokens)
     nlls = [_nll(subject, stream.config, tokens, start) for subject in subjects]
     tops = [sources(subject.model, tokens, start) for subject in subjects]
     kinds = ["t" if mark else "p" for mark in scored]

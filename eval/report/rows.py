@@ -38,14 +38,14 @@ def row_views(dataset: Dataset, config: str, split: str, wanted: int) -> list[di
     """Some rows of a split, ready for the page."""
     rows = dataset.rows(config, split)
     return [
-        {"number": index, **shown_row(dataset.lock, config, rows[index])}
+        {"number": index, **shown_row(dataset, config, rows[index])}
         for index in spread(len(rows), wanted)
     ]
 
 
-def shown_row(lock: Lock, config: str, row: dict[str, Any]) -> dict[str, Any]:
+def shown_row(dataset: Dataset, config: str, row: dict[str, Any]) -> dict[str, Any]:
     """One row: its markup, its counts and its other columns."""
-    view = row_view(lock, config, row)
+    view = row_view(dataset.lock, config, row)
     tokens, scored = view.tokens, view.scored
     kinds = np.where(view.masked, "m", np.where(scored, "t", "p"))
     start = window_start(scored, len(tokens), _WINDOW)
@@ -58,20 +58,18 @@ def shown_row(lock: Lock, config: str, row: dict[str, Any]) -> dict[str, Any]:
         "after": len(tokens) - stop,
         "start": start,
         "ids": " ".join(str(token) for token in tokens[start:stop].tolist()),
-        "markup": markup(texts(lock, tokens[start:stop]), kinds[start:stop].tolist()),
-        "facts": _facts(lock, view.columns),
+        "markup": markup(texts(dataset, tokens[start:stop]), kinds[start:stop].tolist()),
+        "facts": _facts(dataset.lock, view.columns),
     }
 
 
-def texts(lock: Lock, tokens: np.ndarray[Any, Any]) -> list[str]:
+def texts(dataset: Dataset, tokens: np.ndarray[Any, Any]) -> list[str]:
     """Each token's text; bytes join across tokens, for Lean is full of characters that need it."""
-    if not lock.data["tokenizer"] or lock.data["tokenizer"]["name"] != "gpt2":
-        return pieces(lock, tokens)
-    from tangobench.pipeline.tokenizer.gpt2 import gpt2
-
-    vocabulary = gpt2()
+    if dataset.tokenizer is None:
+        return pieces(dataset, tokens)
+    decode = dataset.tokenizer.decode_bytes
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    return [decoder.decode(vocabulary.decode_bytes([token])) or _PART for token in tokens.tolist()]
+    return [decoder.decode(decode([token])) or _PART for token in tokens.tolist()]
 
 
 def markup(shown: list[str], kinds: list[str], colours: Sequence[str] = ()) -> Markup:

@@ -29,7 +29,7 @@ from tangobench.eval.scoring.overlap import shares
 from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
 from tangobench.pipeline.lean.audit import LONG
 from tangobench.pipeline.reading import Dataset, Rows
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import Tokenizer
 
 NDArray = np.ndarray[Any, Any]
 
@@ -73,7 +73,7 @@ def probes(dataset: Dataset, config: str) -> list[Probe]:
     if dataset.lock.name == "dm_math":
         return [novelty(rows, training)]
     if (dataset.lock.name, config) == ("lean", "proof"):
-        return proofs(rows, training)
+        return proofs(rows, training, dataset.text_tokenizer)
     return [near_twin(rows, training)]
 
 
@@ -90,12 +90,12 @@ def near_twin(rows: Rows, training: Rows) -> Probe:
     )
 
 
-def proofs(rows: Rows, training: Rows) -> list[Probe]:
+def proofs(rows: Rows, training: Rows, tokenizer: Tokenizer) -> list[Probe]:
     """Proofs by whether their text occurs in training, and the same by length."""
-    mine = list(_proofs(rows))
-    new = {_stripped(proof) for proof in mine}
-    new.difference_update(_stripped(proof) for proof in _proofs(training))
-    same = np.array([_stripped(proof) not in new for proof in mine], np.bool_)
+    mine, text = list(_proofs(rows)), tokenizer.decode_bytes
+    new = {text(proof).strip() for proof in mine}
+    new.difference_update(text(proof).strip() for proof in _proofs(training))
+    same = np.array([text(proof).strip() not in new for proof in mine], np.bool_)
     near = shares(mine, _proofs(training), size=_PROOF_RUN) >= NEAR
     group_of = np.where(same, 0, np.where(near, 1, 2)).astype(np.int64)
     long = np.array([len(proof) > LONG for proof in mine], np.int64)
@@ -144,10 +144,6 @@ def _prompted(rows: Rows) -> Iterator[tuple[NDArray, int]]:
 def _proofs(rows: Rows) -> Iterator[NDArray]:
     """The tokens of every proof, without EOT."""
     return (tokens[start:-1] for tokens, start in _prompted(rows))
-
-
-def _stripped(proof: NDArray) -> bytes:
-    return gpt2().decode_bytes(proof).strip()
 
 
 def _questions(rows: Rows) -> Iterator[str]:

@@ -39,7 +39,6 @@ from tangobench.pipeline.core.files import write_atomic
 from tangobench.pipeline.core.lock import proven_content, require_data
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.reading import Dataset
-from tangobench.pipeline.tokenizer.gpt2 import VOCABULARY_SIZE, gpt2
 
 FORMAT: Final = "tangobench-result/1"
 _EXTRAS: Final = ("exact_match", "probes", "proof_check", "tests")
@@ -108,7 +107,7 @@ def _scores(
     *,
     probe: bool,
 ) -> dict[str, Any]:
-    """NLL, bits per byte where tokens are GPT-2's, breakdowns and probes of every config."""
+    """NLL, bits per byte where tokens are texts, breakdowns and probes of every config."""
     scores: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     probed: dict[str, Any] = {}
@@ -126,8 +125,8 @@ def _scores(
         )
         require_finite(found, name, run)
         scores[name] = found.tally().as_json()
-        if dataset.lock.configs[config]["vocabulary"] == VOCABULARY_SIZE:
-            scores[name] |= bits_per_byte(found, stream, gpt2().token_bytes)
+        if dataset.tokenizer is not None:
+            scores[name] |= bits_per_byte(found, stream, dataset.tokenizer.token_bytes)
         parts[name] = {
             kind: {label: tally.as_json() for label, tally in tallies.items()}
             for kind, tallies in breakdowns(found, stream, dataset.lock).items()

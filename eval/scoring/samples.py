@@ -9,7 +9,8 @@ Usage: `answer(model, "What is 12 + 30?")`, `samples(model, stream, 20)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +24,8 @@ from tangobench.model.language import LanguageModel
 from tangobench.model.training.loader import Stream
 from tangobench.model.training.recipes import Precision
 from tangobench.pipeline.dm_math.vocabulary import EOS, SYMBOLS, question_prefix
-from tangobench.pipeline.tokenizer.gpt2 import EOT, VOCABULARY_SIZE, gpt2
+from tangobench.pipeline.tokenizer.base import Tokenizer
+from tangobench.pipeline.tokenizer.gpt2 import VOCABULARY_SIZE, gpt2
 
 _BATCH: Final = 16
 _LONGEST: Final = 128
@@ -47,16 +49,18 @@ def partial_nll(
     return Tally(total, count)
 
 
-def samples(model: LanguageModel, stream: Stream, limit: int) -> Iterator[dict[str, Any]]:
+def samples(
+    model: LanguageModel, stream: Stream, limit: int, tokenizer: Tokenizer | None = None
+) -> Iterator[dict[str, Any]]:
     """Prompt, target and the model's own continuation of some rows, as text."""
-    rows = spaced(stream, limit).tolist()
+    rows, codec = spaced(stream, limit).tolist(), codec_of(model, tokenizer)
     for start in range(0, len(rows), _BATCH):
         chosen = rows[start : start + _BATCH]
         cut = [_cut(*stream.row(row)) for row in chosen]
         longest = min(_LONGEST, max(len(target) for _, target in cut))
-        answers = continuations(model, [prompt for prompt, _ in cut], longest, stop=_stop(model))
+        answers = continuations(model, [prompt for prompt, _ in cut], longest, stop=codec.stop)
         for row, (prompt, target), found in zip(chosen, cut, answers, strict=True):
-            texts = (text_of(model, ids) for ids in (prompt, found, target))
+            texts = (text_of(codec, ids) for ids in (prompt, found, target))
             yield {"row": row, **dict(zip(("prompt", "answer", "target"), texts, strict=True))}
 
 
@@ -69,14 +73,15 @@ def _cut(tokens: Any, is_target: Any) -> tuple[list[int], list[int]]:
 def answer(
     model: LanguageModel,
     prompt: str,
+    tokenizer: Tokenizer | None = None,
     *,
     longest: int = _LONGEST,
     temperature: float = 0.0,
     seed: int = 0,
 ) -> str:
     """What the model writes after a prompt."""
-    ids = _prompt(model, prompt)
-    limit = model.config.context
+    codec = codec_of(model, tokenizer)
+    ids, limit = codec.prompt(prompt), model.config.context
     if not ids or (model.config.arch == "gau" and len(ids) + longest > limit):
         raise InputError(
             f"a prompt of {len(ids)} tokens and {longest} new ones, the model takes 1 to {limit}",
@@ -87,36 +92,47 @@ def answer(
     found = model.generate(
         torch.tensor([ids], device=device),
         longest,
-        stop=_stop(model),
+        stop=codec.stop,
         temperature=temperature,
         generator=torch.Generator(device).manual_seed(seed),
     )
-    return text_of(model, found[0].tolist())
+    return text_of(codec, found[0].tolist())
 
 
-def _is_gpt2(model: LanguageModel) -> bool:
-    vocabulary = model.config.vocabulary
-    if vocabulary not in (VOCABULARY_SIZE, CATALOGUE["dm_math"].vocabulary):
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A model's way from text to ids and back, and the id that ends an answer."""
+
+    prompt: Callable[[str], list[int]]
+    text: Callable[[list[int]], str]
+    stop: int
+
+
+def codec_of(model: LanguageModel, tokenizer: Tokenizer | None = None) -> Codec:
+    """That of the tokenizer that the run keeps, or of the vocabulary's size."""
+    size = model.config.vocabulary
+    if tokenizer is None and size == CATALOGUE["dm_math"].vocabulary:
+        return Codec(lambda text: list(question_prefix(text)), _symbols, EOS)
+    tokenizer = gpt2() if tokenizer is None and size == VOCABULARY_SIZE else tokenizer
+    if tokenizer is None:
         raise InputError(
-            f"the model has {vocabulary:,} token ids, neither GPT-2's nor the mathematics'",
+            f"the model has {size:,} token ids, neither GPT-2's nor the mathematics'",
             kind="tokenizer-unknown",
             fix="decode its tokens with its own tokenizer",
         )
-    return vocabulary == VOCABULARY_SIZE
+    known = tokenizer
+
+    def text(ids: list[int]) -> str:
+        inside = [ident for ident in ids if ident < known.size]  # a model may have more ids
+        return known.decode_bytes(inside).decode("utf-8", "backslashreplace")
+
+    return Codec(lambda words: known.encode(words).tolist(), text, known.eot)
 
 
-def _prompt(model: LanguageModel, text: str) -> list[int]:
-    return gpt2().encode(text).tolist() if _is_gpt2(model) else list(question_prefix(text))
-
-
-def _stop(model: LanguageModel) -> int:
-    return EOT if _is_gpt2(model) else EOS
-
-
-def text_of(model: LanguageModel, ids: list[int]) -> str:
-    """Tokens as text, up to the end token."""
-    stop = _stop(model)
-    ids = ids[: ids.index(stop)] if stop in ids else ids
-    if _is_gpt2(model):
-        return gpt2().decode_bytes(ids).decode("utf-8", "backslashreplace")
+def _symbols(ids: list[int]) -> str:
     return "".join(SYMBOLS[symbol] for symbol in ids)
+
+
+def text_of(codec: Codec, ids: list[int]) -> str:
+    """Tokens as text, up to the end token."""
+    return codec.text(ids[: ids.index(codec.stop)] if codec.stop in ids else ids)

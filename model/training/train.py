@@ -51,6 +51,7 @@ from tangobench.pipeline.core.files import exclusive, explain_os_errors, write_a
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.remote import place_of
 from tangobench.pipeline.reading import Dataset, open_dataset
+from tangobench.pipeline.tokenizer.use import save
 
 CHECKPOINTS_PER_RUN: Final = 40
 
@@ -85,7 +86,7 @@ def train(run: Run, options: Options, reporter: Reporter | None = None) -> Path:
         peers = stack.enter_context(world(options.device))
         if peers.leads:
             stack.enter_context(exclusive(folder / ".lock"))
-            _note(run, options, folder)
+            _note(run, options, folder, dataset)
         loader = stack.enter_context(
             Loader(
                 dataset,
@@ -126,9 +127,10 @@ def _stopped_by_sigterm(trainer: Trainer) -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _note(run: Run, options: Options, folder: Path) -> None:
+def _note(run: Run, options: Options, folder: Path, dataset: Dataset) -> None:
     """Keep what a later command cannot know by the run's name."""
     with explain_os_errors(folder, 0):
+        save(dataset.folder, dataset.lock, folder)
         if options.data is not None:
             note_dataset(options.out, run, options.data)
         if run.recipe.name not in RECIPES:

@@ -20,6 +20,8 @@ FORMAT: Final = "tangobench-lock/1"
 LOCK_NAME: Final = "manifest.lock.json"
 RUN_NAME: Final = "run.json"
 CARD_NAMES: Final = ("README.md", "croissant.json")
+TOKENIZER_NAMES: Final = ("tokenizer.json", "tiktoken.json")
+_PLAIN_FILES: Final = {"card": CARD_NAMES, "tokenizer": TOKENIZER_NAMES}
 NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}\Z"
 """Names of datasets, profiles, configs, splits and recipes: safe as a file name and in a link."""
 _PATH: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*\Z"
@@ -135,6 +137,7 @@ def _disagreements(lock: dict[str, Any]) -> Iterator[str]:
         yield from _shard_faults(shard, lock["configs"])
     for entry in lock["side_files"]:
         yield from _side_faults(entry)
+    yield from _tokenizer_faults(lock)
     seen = {LOCK_NAME, RUN_NAME}
     for path in (entry["path"] for entry in lock["shards"] + lock["side_files"]):
         if path in seen:
@@ -157,15 +160,24 @@ def _shard_faults(shard: dict[str, Any], configs: dict[str, Any]) -> Iterator[st
 
 
 def _side_faults(entry: dict[str, Any]) -> Iterator[str]:
-    """A table is `KIND.parquet` or in the folder KIND, with row hashes; a card has none."""
+    """A table is `KIND.parquet` or in the folder KIND, with row hashes; other files have none."""
     path, kind = entry["path"], entry["kind"]
-    if (kind == "card") != (path in CARD_NAMES):
+    if any((kind == plain) != (path in names) for plain, names in _PLAIN_FILES.items()):
         yield f"field 'kind' of side file {path!r} is {kind!r}, which its path is not"
-    elif kind == "card" and (entry["rows"] or entry["rows_sha256"]):
-        yield f"field 'rows' of side file {path!r}: a card has no rows"
-    elif kind != "card" and not entry["rows_sha256"]:
+    elif kind in _PLAIN_FILES and (entry["rows"] or entry["rows_sha256"]):
+        yield f"field 'rows' of side file {path!r}: a {kind} has no rows"
+    elif kind not in _PLAIN_FILES and not entry["rows_sha256"]:
         yield f"field 'rows_sha256' of side file {path!r} is empty"
-    elif kind != "card" and not (
+    elif kind not in _PLAIN_FILES and not (
         path == f"{kind}.parquet" or (path.startswith(f"{kind}/") and path.endswith(".parquet"))
     ):
         yield f"field 'kind' of side file {path!r} is {kind!r}, which its path is not"
+
+
+def _tokenizer_faults(lock: dict[str, Any]) -> Iterator[str]:
+    """A tokenizer that is a file of the folder is the one that the root covers."""
+    identity = lock["tokenizer"] or {}
+    named = [identity["file"]] if "file" in identity else []
+    found = {e["path"]: e["sha256"] for e in lock["side_files"] if e["kind"] == "tokenizer"}
+    if list(found) != named or (named and found[named[0]] != identity.get("sha256")):
+        yield "field 'tokenizer' names another file than the side files hold"

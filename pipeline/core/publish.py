@@ -52,7 +52,8 @@ _LIBRARIES: Final = ("numpy", "polars", "pyarrow", "tiktoken", "sympy", "mathema
 _WRITERS: Final = 4
 # Names that builds give: anything else in a dataset folder was put there by somebody.
 _OURS: Final = re.compile(
-    rf"{re.escape(PARTIAL)}.*|[a-z_]+-\d{{5}}-of-\d{{5}}\.arrow|[a-z_]+(-\d{{5}})?\.parquet",
+    rf"{re.escape(PARTIAL)}.*|[a-z_]+-\d{{5}}-of-\d{{5}}\.arrow|[a-z_]+(-\d{{5}})?\.parquet"
+    r"|tokenizer\.json|tiktoken\.json",
     re.DOTALL,
 )
 

@@ -15,13 +15,13 @@ from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.dm_math import vocabulary
 from tangobench.pipeline.dm_math.combinations import MAX_QUESTION, NAMES, AnySplit, split_of
 from tangobench.pipeline.dm_math.draw import draw_named
-from tangobench.pipeline.reading import Rows, open_dataset
+from tangobench.pipeline.reading import Dataset, Rows, open_dataset
 
 
-def record(row: dict[str, Any], config: str, lock: Lock) -> dict[str, Any]:
+def record(row: dict[str, Any], config: str, dataset: Dataset) -> dict[str, Any]:
     """A row as question, answer and combination."""
     question, answer = vocabulary.decode(row["tokens"])
-    module, level = lock.notes["combinations"][row["combination"]].split("/")
+    module, level = dataset.lock.notes["combinations"][row["combination"]].split("/")
     return {"question": question, "answer": answer, "module": module, "difficulty": level}
 
 

@@ -30,13 +30,15 @@ from tangobench.pipeline.fineweb.keys import KEYS, KeyUnit, key_units
 from tangobench.pipeline.fineweb.resolve import resolve
 from tangobench.pipeline.fineweb.spec import Spec
 from tangobench.pipeline.fineweb.stream import Streams, Wanted, make_streams
-from tangobench.pipeline.tokenizer.gpt2 import EOT, VOCABULARY_SIZE, Gpt2
+from tangobench.pipeline.tokenizer.use import choose
 
 _LICENCES: Final = {"apache-2.0": "Apache-2.0", "odc-by": "ODC-By 1.0", NOT_STATED: "not stated"}
 
 
 def build(spec: Spec, source: str | None, job: Job) -> Result:
     """Read, decide, audit, encode, pack."""
+    chosen = choose(spec, job)
+    tokenizer = chosen.load(job.store)
     inputs = find_inputs(spec, source, job)
     todo = [KEYS.unit(args.reading.label, args, args.reading.size) for args in inputs.units]
     keys = key_units(inputs.units, job.run(KEYS, todo))
@@ -45,7 +47,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     near = near_pairs.audit(job, decided, mode=spec.near_duplicates, engine=spec.near_engine)
     decisions, files = decide(job, near.units)
     leakage = leaks.audit(job, near.units)
-    streams = make_streams(job, near.units, decisions, _wanted(spec))
+    streams = make_streams(job, near.units, decisions, _wanted(spec), chosen)
     inputs.require_unchanged()
     _require_rows(spec, streams)
     leakage["checked_against"] = train_dumps(decisions)
@@ -53,14 +55,14 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     return Result(
         source=inputs.source,
         origin=inputs.origin,
-        tokenizer=dict(Gpt2.identity),
-        configs={"default": _config(spec)},
+        tokenizer=dict(tokenizer.identity),
+        configs={"default": tokenizer.config(spec.context, masked=True)},
         counts=counts,
         drops=drops,
         notes={"leakage": leakage, "near_duplicates": near.notes, "tokenizer": streams.checked},
         shards=_shards("train", streams.train) + _shards("validation", streams.validation),
-        side_files=files + near.files,
-        card=_card(spec, inputs.origin),
+        side_files=[*files, *near.files, *chosen.side_files()],
+        card=_card(spec, inputs.origin, tokenizer.title),
         provenance=_provenance(inputs.origin),
     )
 
@@ -73,15 +75,6 @@ def _wanted(spec: Spec) -> Wanted:
         seed=spec.seed,
         shard_rows=spec.shard_rows,
     )
-
-
-def _config(spec: Spec) -> dict[str, Any]:
-    return {
-        "context": spec.context,
-        "vocabulary": VOCABULARY_SIZE,
-        "masked_target": EOT,
-        "pad": EOT,
-    }
 
 
 def _require_rows(spec: Spec, streams: Streams) -> None:
@@ -136,7 +129,7 @@ def _provenance(origin: dict[str, Any]) -> dict[str, Any]:
     return {"hub": {**found, **({"claims": c} if (c := origin.get("claims")) else {})}}
 
 
-def _card(spec: Spec, origin: dict[str, Any]) -> dict[str, Any]:
+def _card(spec: Spec, origin: dict[str, Any], tokens: str) -> dict[str, Any]:
     """Source and licence are what the input states; files of one's own state nothing."""
     text, licence, titled = "documents of own Parquet files", NOT_STATED, "Own documents"
     source = "Parquet files; their source is not stated."
@@ -151,7 +144,7 @@ def _card(spec: Spec, origin: dict[str, Any]) -> dict[str, Any]:
         + (" (embedded sample)" if origin["kind"] == "sample" else ""),
         "licence_id": licence,
         "licence": _LICENCES.get(licence, licence),
-        "description": f"GPT-2 tokens of {text} in rows of {spec.context}: training from dumps "
+        "description": f"{tokens} tokens of {text} in rows of {spec.context}: training from dumps "
         f"through {spec.train_through}, validation from {', '.join(spec.validation_dumps)}, with "
         "documents of equal URL or content on one side of the split.",
         "sources": [source],

@@ -8,8 +8,8 @@
   are the same for any waves and buckets.
 - A unit's object has a section per bucket (index rows and tokens), then one with the tokens of
   its long validation documents.
-- A sample of the texts, chosen by content, is encoded again with tiktoken in every unit, up to a
-  fixed number of bytes.
+- A sample of the texts, chosen by content, is encoded again in every unit, GPT-2's with tiktoken,
+  up to a fixed number of bytes.
 
 Usage: `job.run(TOKENS, units)`, then `job.run(SHARDS, …)` as `stream` does.
 """
@@ -33,7 +33,9 @@ from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import packing
 from tangobench.pipeline.fineweb.decisions import doc_indices
 from tangobench.pipeline.fineweb.documents import TRAIN, DecidedUnit, Documents
-from tangobench.pipeline.tokenizer.gpt2 import SAMPLE_SHARE, gpt2
+from tangobench.pipeline.fineweb.packing import TokenKind
+from tangobench.pipeline.tokenizer.base import SAMPLE_SHARE, Tokenizer
+from tangobench.pipeline.tokenizer.use import GPT2, Choice
 
 BATCH_ROWS: Final = 64  # one mebibyte of tokens at 8,192 per row
 _TOGETHER: Final = 256  # documents, a mebibyte of tokens or so
@@ -71,10 +73,11 @@ class TokensArgs(Arguments):
     width: int
     windows: int
     seed: int
+    tokenizer: Choice = GPT2
 
     def key(self) -> Any:
         """The rules apart."""
-        rules = [self.width, self.windows, self.seed]
+        rules = [self.width, self.windows, self.seed, *self.tokenizer.key()]
         return [self.unit.key(), self.first_index, self.wave.key(), rules]
 
 
@@ -99,7 +102,9 @@ def encode_unit(args: TokensArgs, store: Store) -> Streamed:
     index = doc_indices(documents, args.first_index)
     order, chosen = _wanted(documents, args)
     wanted, index, order = documents.where(chosen), index[chosen], order[chosen]
-    texts, checked = _encode(args.unit, wanted)
+    encoder = args.tokenizer.load(store)
+    width = np.dtype(encoder.dtype).itemsize
+    texts, checked = _encode(args.unit, wanted, encoder)
     lengths = np.array([len(ids) for ids in texts], np.int64)
     train = wanted.partition == TRAIN
     rows, members, cuts = _index(order, index, lengths, np.flatnonzero(train), args.wave)
@@ -110,39 +115,41 @@ def encode_unit(args: TokensArgs, store: Store) -> Streamed:
         """Sections one by one, tokens of some documents at a time."""
         bounds = [0]
         for low, high in pairwise(cuts):
-            write_bucket(sink, rows[low:high], (texts[at] for at in members[low:high].tolist()))
+            chosen = (texts[at] for at in members[low:high].tolist())
+            write_bucket(sink, rows[low:high], chosen, encoder.dtype)
             bounds.append(sink.size)
-        start = _write_tokens(sink, {}, lengths[long], (texts[at] for at in long.tolist()))
+        ids = (texts[at] for at in long.tolist())
+        start = _write_tokens(sink, {}, lengths[long], ids, encoder.dtype)
         bounds.append(sink.size)
         names = wanted.ident.take(pa.array(long)).to_pylist()
-        windows = _windows(names, lengths[long], index[long], start, args)
+        windows = _windows(names, lengths[long], index[long], (start, width), args)
         result = TokensResult(bounds=bounds, totals=totals, windows=windows, checked=checked)
         return result.plain()
 
-    size = rows.nbytes + 2 * int(lengths.sum())
+    size = rows.nbytes + width * int(lengths.sum())
     return Streamed(write, size)
 
 
-def write_bucket(sink: Sink, rows: NDArray, tokens: Iterable[NDArray]) -> None:
+def write_bucket(sink: Sink, rows: NDArray, tokens: Iterable[NDArray], dtype: Any) -> None:
     """A section with index rows and the tokens they point to, which come in their order."""
-    _write_tokens(sink, {"index": rows}, rows["length"], tokens)
+    _write_tokens(sink, {"index": rows}, rows["length"], tokens, dtype)
 
 
 def _write_tokens(
-    sink: Sink, before: dict[str, NDArray], lengths: NDArray, tokens: Iterable[NDArray]
+    sink: Sink, before: dict[str, NDArray], lengths: NDArray, tokens: Iterable[NDArray], dtype: Any
 ) -> int:
     """A section that ends in tokens, written some documents at a time; where they begin."""
     total = int(lengths.sum())
     entries = [(name, array.dtype, len(array)) for name, array in before.items()]
-    sink.write(arrays.header([*entries, ("tokens", np.uint16, total)]))
+    sink.write(arrays.header([*entries, ("tokens", np.dtype(dtype), total)]))
     for array in before.values():
         sink.write(np.ascontiguousarray(array))
         sink.write(arrays.padding(array.nbytes))
     start = sink.size
     waiting = iter(tokens)
     while some := list(itertools.islice(waiting, _TOGETHER)):
-        sink.write(np.concatenate(some, dtype=np.uint16, casting="same_kind"))
-    sink.write(arrays.padding(2 * total))
+        sink.write(np.concatenate(some, dtype=dtype, casting="same_kind"))
+    sink.write(arrays.padding(np.dtype(dtype).itemsize * total))
     return start
 
 
@@ -187,7 +194,7 @@ def merge_buckets(args: MergeArgs, store: Store) -> Streamed:
             rows = index[low:high].copy()
             lengths = rows["length"].astype(np.int64)
             rows["start"] = np.cumsum(lengths) - lengths
-            write_bucket(sink, rows, tokens(low, high))
+            write_bucket(sink, rows, tokens(low, high), bucket.tokens[0].dtype)
             bounds.append(sink.size)
             totals.append(int(lengths.sum()) + high - low)
         return MergeResult(bounds, totals).plain()
@@ -196,15 +203,19 @@ def merge_buckets(args: MergeArgs, store: Store) -> Streamed:
 
 
 def _windows(
-    names: list[str], lengths: NDArray, index: NDArray, start: int, args: TokensArgs
+    names: list[str], lengths: NDArray, index: NDArray, first: tuple[int, int], args: TokensArgs
 ) -> list[list[int]]:
-    """The unit's first windows; no later one can be among the first of all units."""
-    begins = start + 2 * (np.cumsum(lengths) - lengths)
+    """The unit's first windows; no later one can be among the first of all units.
+
+    `first` is where the tokens begin, and how many bytes one has.
+    """
+    start, size = first
+    begins = start + size * (np.cumsum(lengths) - lengths)
     chosen = packing.choose_windows(
         names, lengths.tolist(), width=args.width, count=args.windows, seed=args.seed
     )
     return [
-        [window, rank, int(index[at]), int(begins[at]) + 2 * args.width * window]
+        [window, rank, int(index[at]), int(begins[at]) + size * args.width * window]
         for window, rank, at in chosen
     ]
 
@@ -241,12 +252,12 @@ def _wanted(documents: Documents, args: TokensArgs) -> tuple[NDArray, NDArray]:
     return order, chosen & documents.kept
 
 
-def _encode(unit: DecidedUnit, wanted: Documents) -> tuple[list[NDArray], int]:
-    """Ids of the wanted rows of a unit; re-encodes a sample with tiktoken on the way."""
+def _encode(unit: DecidedUnit, wanted: Documents, encoder: Tokenizer) -> tuple[list[NDArray], int]:
+    """Ids of the wanted rows of a unit; a sample is encoded again on the way."""
     rows = wanted.row
     share = _sample(wanted.content[:, 1], wanted.size)
     found: list[NDArray] = []
-    encoder, first = gpt2(), 0
+    first = 0
     for batch in unit.reading.texts() if len(rows) else ():
         low, high = np.searchsorted(rows, [first, first + len(batch)])
         texts = pick(batch, rows[low:high] - first)
@@ -289,6 +300,7 @@ class TrainShard(Arguments):
     """Rows of a stretch of the training stream."""
 
     width: int
+    kind: TokenKind
     pieces: tuple[Piece, ...]
 
 
@@ -307,6 +319,7 @@ class ValidationShard(Arguments):
     """One row per window; a window lies inside one document."""
 
     width: int
+    kind: TokenKind
     windows: tuple[Window, ...]
 
 
@@ -318,10 +331,11 @@ def make_shard(args: TrainShard | ValidationShard, store: Store) -> Streamed:
     parts = [packing.stretch(read_bucket(p.bucket, store), p.skip, p.take) for p in args.pieces]
 
     def rows(start: int, stop: int) -> NDArray:
-        return packing.gather(parts, start * width, stop * width)
+        return packing.gather(parts, start * width, stop * width, args.kind)
 
     count = sum(part.size for part in parts) // width
-    return _shard(shards.gathered(count, width, np.uint16, rows), packing.fold(parts, width))
+    tokens = shards.gathered(count, width, args.kind.dtype, rows)
+    return _shard(tokens, packing.fold(parts, width))
 
 
 def read_bucket(sections: Sequence[Section], store: Store) -> packing.Bucket:
@@ -333,10 +347,10 @@ def read_bucket(sections: Sequence[Section], store: Store) -> packing.Bucket:
 def _validation_shard(args: ValidationShard, store: Store) -> Streamed:
     windows, width = args.windows, args.width
     count = len(windows)
-    tokens = np.empty((count, width), np.uint16)
+    tokens = np.empty((count, width), args.kind.dtype)
     for row, window in enumerate(windows):
-        raw = store.read_range(window.address, window.start, 2 * width)
-        tokens[row] = np.frombuffer(raw, np.uint16)
+        raw = store.read_range(window.address, window.start, tokens.itemsize * width)
+        tokens[row] = np.frombuffer(raw, tokens.dtype)
     spans = packing.Spans(
         bounds=np.arange(count + 1),
         doc_index=np.array([window.document for window in windows], np.uint32),

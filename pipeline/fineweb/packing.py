@@ -9,7 +9,7 @@
 - Validation windows never cross a document: window 0 of every document, then window 1, and so on,
   each round in hash order.
 
-Usage: `parts = [stretch(bucket, 0, 81920)]`, then `gather(parts, 0, 8192)`, `fold(parts, 8192)`.
+Usage: `parts = [stretch(bucket, 0, 81920)]`, `gather(parts, 0, 8192, kind)`, `fold(parts, 8192)`.
 """
 
 from __future__ import annotations
@@ -17,18 +17,23 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import xxhash
-
-from tangobench.pipeline.tokenizer.gpt2 import EOT
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 INDEX_ROW: Final = np.dtype(
     [("order", "<u8"), ("document", "<u4"), ("length", "<u4"), ("start", "<u8")]
 )
+
+
+class TokenKind(NamedTuple):
+    """The type of ids in rows, as numpy spells it, and the id that ends a document."""
+
+    dtype: str
+    eot: int
 
 
 def order_hash(ident: str, content: bytes, seed: int) -> int:
@@ -82,7 +87,7 @@ class Stretch:
     shift: Array
     tokens: Sequence[Array]
 
-    def fill(self, values: Array, start: int) -> None:
+    def fill(self, values: Array, start: int, eot: int) -> None:
         """Put tokens [start, start + len(values)) into `values`."""
         stop = start + len(values)
         places = self.spans[:, 0]
@@ -100,7 +105,7 @@ class Stretch:
         for part, begin, end, shift in where:
             values[begin:end] = self.tokens[part][begin + shift : end + shift]
         ends = self.stops[found][self.closed[found]]
-        values[ends[(ends >= start) & (ends < stop)] - start] = EOT
+        values[ends[(ends >= start) & (ends < stop)] - start] = eot
 
 
 def stretch(bucket: Bucket, skip: int, take: int) -> Stretch:
@@ -126,14 +131,14 @@ def stretch(bucket: Bucket, skip: int, take: int) -> Stretch:
     )
 
 
-def gather(stretches: Sequence[Stretch], start: int, stop: int) -> Array:
+def gather(stretches: Sequence[Stretch], start: int, stop: int, kind: TokenKind) -> Array:
     """Tokens [start, stop) of some stretches, one after another."""
-    values = np.empty(stop - start, np.uint16)
+    values = np.empty(stop - start, kind.dtype)
     done = 0
     for part in stretches:
         low, high = max(start, done), min(stop, done + part.size)
         if low < high:
-            part.fill(values[low - start : high - start], low - done)
+            part.fill(values[low - start : high - start], low - done, kind.eot)
         done += part.size
     return values
 

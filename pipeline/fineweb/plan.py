@@ -17,6 +17,7 @@ from tangobench.pipeline.fineweb.parquet import promised
 from tangobench.pipeline.fineweb.resolve import EDGES_IN_MEMORY, PART_ROWS, partitions_for
 from tangobench.pipeline.fineweb.sources import hub_name
 from tangobench.pipeline.fineweb.spec import Spec, config_folder
+from tangobench.pipeline.tokenizer import keys
 
 # (rows, Parquet bytes) of parts of HuggingFaceFW/fineweb-edu; one dump is the average of 95.
 # Files have about 2 GB, row groups 1,000 rows.
@@ -55,6 +56,12 @@ _UNIT_SHARE: Final = 2.0  # bytes held per byte of a unit's text: ids
 _BATCH: Final = 1024  # documents that are signed together
 _BATCH_SHARE: Final = 11.0  # bytes held per byte of such a batch: words and n-grams
 _ROW_BYTES: Final = 4000  # bytes held per document of a unit: keys, decisions, signatures
+
+
+def resolve(spec: Spec, source: str | None) -> Spec:
+    """The spec with its tokenizer's sha256."""
+    del source
+    return keys.resolve(spec)
 
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from tangobench.pipeline.core.spec import UNHASHED, bad_value
+from tangobench.pipeline.tokenizer.keys import TokenizerKeys
 
 Duplicates = Literal["drop", "reassign"]
 NearEngine = Literal["rensa", "datasketch"]
@@ -80,7 +81,7 @@ class Hub:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spec:
+class Spec(TokenizerKeys):
     """Everything that decides the dataset, with the input's content."""
 
     source: Literal["sample", "hub"] = field(metadata=UNHASHED)

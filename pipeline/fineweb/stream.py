@@ -37,6 +37,8 @@ from tangobench.pipeline.fineweb.encode import (
     Wave,
     Window,
 )
+from tangobench.pipeline.fineweb.packing import TokenKind
+from tangobench.pipeline.tokenizer.use import Choice
 
 _RANGE: Final = 1 << 32
 _BYTES_PER_TOKEN: Final = 5.2  # English web text has 4.4 to 4.9; more means a second wave is rare
@@ -125,11 +127,14 @@ def make_streams(
     units: Sequence[DecidedUnit],
     decisions: Sequence[DecisionsResult],
     want: Wanted,
+    tokenizer: Choice,
 ) -> Streams:
     """Encode what is needed and write the shards of both splits."""
-    waves = _encode(job, units, decisions, want)
-    train, counts = _train(waves, want)
-    validation, windows = _validation(waves[0], want)
+    loaded = tokenizer.load(job.store)
+    kind = TokenKind(np.dtype(loaded.dtype).str, loaded.eot)
+    waves = _encode(job, units, decisions, want, tokenizer)
+    train, counts = _train(waves, want, kind)
+    validation, windows = _validation(waves[0], want, kind)
     shards = job.run(SHARDS, [*train, *validation])
     results = [result for wave in waves for _, result in wave.units]
     return Streams(
@@ -143,7 +148,11 @@ def make_streams(
 
 
 def _encode(
-    job: Job, units: Sequence[DecidedUnit], decisions: Sequence[DecisionsResult], want: Wanted
+    job: Job,
+    units: Sequence[DecidedUnit],
+    decisions: Sequence[DecisionsResult],
+    want: Wanted,
+    tokenizer: Choice,
 ) -> list[_Encoded]:
     size = sum(result.train_bytes for result in decisions)
     needed = want.train_rows * want.context * _BYTES_PER_TOKEN
@@ -164,6 +173,7 @@ def _encode(
                 width=want.context,
                 windows=want.validation_rows,
                 seed=want.seed,
+                tokenizer=tokenizer,
             )
             todo.append(TOKENS.unit(unit.reading.label, args, unit.rows))
         waves.append(_shuffle(job, job.run(TOKENS, todo), wave, levels))
@@ -191,7 +201,9 @@ def _shuffle(job: Job, records: Sequence[Record], wave: Wave, levels: _Levels) -
     return _Encoded(units, ranges, levels.count)
 
 
-def _train(waves: Sequence[_Encoded], want: Wanted) -> tuple[list[Unit], dict[str, int]]:
+def _train(
+    waves: Sequence[_Encoded], want: Wanted, kind: TokenKind
+) -> tuple[list[Unit], dict[str, int]]:
     width, rows = want.context, want.train_rows
     found = [wave.totals() for wave in waves]
     totals = np.concatenate(found)
@@ -204,7 +216,7 @@ def _train(waves: Sequence[_Encoded], want: Wanted) -> tuple[list[Unit], dict[st
         for at, skip, take in packing.pieces(totals, first * width, stop * width):
             wave, bucket = places[at]
             pieces.append(wave.piece(bucket, skip, take))
-        args = TrainShard(width, tuple(pieces))
+        args = TrainShard(width, kind, tuple(pieces))
         units.append(SHARDS.unit(f"train rows {first}-{stop - 1}", args, stop - first))
     counts = {"train": count * width, "train_tail": 0, "train_beyond": 0}
     rest = int(totals.sum()) - count * width
@@ -212,7 +224,7 @@ def _train(waves: Sequence[_Encoded], want: Wanted) -> tuple[list[Unit], dict[st
     return units, counts
 
 
-def _validation(first_wave: _Encoded, want: Wanted) -> tuple[list[Unit], int]:
+def _validation(first_wave: _Encoded, want: Wanted, kind: TokenKind) -> tuple[list[Unit], int]:
     candidates = (
         (window, rank, index, address, start)
         for address, result in first_wave.units
@@ -226,7 +238,7 @@ def _validation(first_wave: _Encoded, want: Wanted) -> tuple[list[Unit], int]:
     units = [
         SHARDS.unit(
             f"validation rows {first}-",
-            ValidationShard(want.context, tuple(windows[first : first + step])),
+            ValidationShard(want.context, kind, tuple(windows[first : first + step])),
             min(len(windows) - first, step),
         )
         for first in range(0, max(1, len(windows)), step)

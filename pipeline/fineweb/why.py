@@ -19,8 +19,7 @@ from tangobench.errors import InputError, UsageError
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.side_tables import SideTable
 from tangobench.pipeline.fineweb.decisions import id_parts
-from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.reading import Dataset, open_dataset
 
 _REASONS: Final = {
     "unique": "no other document has its URL or its text",
@@ -38,14 +37,13 @@ _REASONS: Final = {
 }
 
 
-def record(row: dict[str, Any], config: str, lock: Lock) -> dict[str, Any]:
+def record(row: dict[str, Any], config: str, dataset: Dataset) -> dict[str, Any]:
     """One row as a plain record: its text and where each part of it comes from."""
     if config != "default":
         raise UsageError(f"no config {config!r}", kind="no-such-config", fix="use default")
-    del lock
     spans = zip(row["doc_index"], row["doc_start"], row["doc_offset"], strict=True)
     return {
-        "text": gpt2().decode(row["tokens"]),
+        "text": dataset.text_tokenizer.decode(row["tokens"]),
         "documents": [
             {"doc_index": int(d), "start": int(s), "offset": int(o)} for d, s, o in spans
         ],

@@ -45,7 +45,7 @@ from tangobench.pipeline.lean.git import File, list_files
 from tangobench.pipeline.lean.inputs import files_by_split, repository
 from tangobench.pipeline.lean.rows import ProofArgs, SourceArgs, proof_shard, source_shard
 from tangobench.pipeline.lean.spec import SPLITS, Spec, Split
-from tangobench.pipeline.tokenizer.gpt2 import Gpt2
+from tangobench.pipeline.tokenizer.use import Choice, choose
 
 NDArray = np.ndarray[Any, Any]
 Units = dict[tuple[str, str, Split], Unit]  # by path, config and split
@@ -80,19 +80,21 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     """Read, encode, audit and write."""
     git_dir, origin = repository(spec, source, job.reporter)
     listing = list_files(git_dir, spec.commit, spec.root, max_bytes=spec.max_file_bytes)
-    batches = _encode(spec, files_by_split(listing, spec), git_dir, job)
+    chosen = choose(spec, job)
+    tokenizer = chosen.load(job.store)
+    batches = _encode(spec, files_by_split(listing, spec), git_dir, chosen, job)
     arrays = {s: [unpack(job.store.read(r.address)) for r in batches[s]] for s in SPLITS}
     found = audit.audit(arrays["train"], arrays["validation"], spec.near)
     encoded = _masked(spec, batches, arrays, found)
-    table, shards = _write(spec, encoded, found, job)
+    table, shards = _write(spec, encoded, found, chosen, job)
     toolchain = git.toolchain(git_dir, spec.commit)
     unreadable = [entry for s in SPLITS for r in encoded[s].results() for entry in r.rejected]
     rejected = Counter(listing.rejected) + Counter(reason for _, reason in unreadable)
     return Result(
         source=summary.identity(listing, spec),
         origin=origin,
-        tokenizer=dict(Gpt2.identity),
-        configs={name: summary.config(spec) for name in ("source", "proof")},
+        tokenizer=dict(tokenizer.identity),
+        configs=dict.fromkeys(("source", "proof"), tokenizer.config(spec.context, masked=False)),
         counts=summary.counts({s: encoded[s].results() for s in SPLITS}, arrays, shards),
         drops=summary.drops(
             rejected, arrays, {s: encoded[s].dropped for s in SPLITS}, spec.proof_tokens
@@ -102,14 +104,14 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
             "rejected_files": sorted(unreadable),
         },
         shards=shards,
-        side_files=[table],
-        card=summary.card(spec, origin),
+        side_files=[table, *chosen.side_files()],
+        card=summary.card(spec, origin, tokenizer.title),
         provenance={"lean_toolchain": toolchain} if toolchain else {},
     )
 
 
 def _encode(
-    spec: Spec, files: dict[Split, list[File]], git_dir: Path, job: Job
+    spec: Spec, files: dict[Split, list[File]], git_dir: Path, chosen: Choice, job: Job
 ) -> dict[Split, list[Record]]:
     cuts = [
         (split, batch) for split in SPLITS for batch in git.batches(files[split], spec.batch_bytes)
@@ -117,7 +119,8 @@ def _encode(
     units = []
     for split, batch in cuts:
         label = f"{split} {batch[0].path} – {batch[-1].path}"
-        args = TokensArgs(git_dir, tuple((file.path, file.blob) for file in batch), spec.kinds)
+        named = tuple((file.path, file.blob) for file in batch)
+        args = TokensArgs(git_dir, named, spec.kinds, chosen)
         units.append(TOKENS.unit(label, args, sum(file.size for file in batch)))
     records = job.run(TOKENS, units)
     return {
@@ -150,10 +153,10 @@ def _masked(
 
 
 def _write(
-    spec: Spec, encoded: dict[Split, Encoded], found: audit.Audit, job: Job
+    spec: Spec, encoded: dict[Split, Encoded], found: audit.Audit, chosen: Choice, job: Job
 ) -> tuple[SideFile, list[ShardFile]]:
     """The table and all shards, in one stage: no worker waits for the last unit of a kind."""
-    units = {**_source_units(spec, encoded), **_proof_units(spec, encoded)}
+    units = {**_source_units(spec, encoded, chosen), **_proof_units(spec, encoded, chosen)}
     table = _table_unit(spec, encoded, found)
     written, *records = job.run(WRITE, [table, *units.values()])
     result = TableResult.of(written)
@@ -161,21 +164,22 @@ def _write(
     return side, [ShardFile(*of, record) for of, record in zip(units, records, strict=True)]
 
 
-def _source_units(spec: Spec, encoded: dict[Split, Encoded]) -> Units:
+def _source_units(spec: Spec, encoded: dict[Split, Encoded], chosen: Choice) -> Units:
     units: Units = {}
     for split, path, part in _shards("source", encoded):
         own = encoded[split]
-        args = SourceArgs(spec.context, _addresses(own, part), _indices(own.left_out[part]))
+        left_out = _indices(own.left_out[part])
+        args = SourceArgs(spec.context, _addresses(own, part), left_out, chosen)
         units[path, "source", split] = WRITE.unit(path, args, _weight(own, part))
     return units
 
 
-def _proof_units(spec: Spec, encoded: dict[Split, Encoded]) -> Units:
+def _proof_units(spec: Spec, encoded: dict[Split, Encoded], chosen: Choice) -> Units:
     units: Units = {}
     for split, path, part in _shards("proof", encoded):
         own = encoded[split]
         rules = (spec.prompt_tokens, spec.proof_tokens)
-        args = ProofArgs(*rules, _addresses(own, part), _indices(own.dropped[part]))
+        args = ProofArgs(*rules, _addresses(own, part), _indices(own.dropped[part]), chosen)
         units[path, "proof", split] = WRITE.unit(path, args, _weight(own, part))
     return units
 

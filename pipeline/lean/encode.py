@@ -3,9 +3,10 @@
 - A file is encoded once. The prompt of a proof is the encoding of everything before the proof, and
   it is put together without encoding any prefix again: GPT-2's pre-tokenizer always has a boundary
   at some places (`_SEAM`), so the file's tokens up to the last one before the proof, plus the
-  few characters after it, are the encoding of the whole prefix.
+  few characters after it, are the encoding of the whole prefix. For a tokenizer that cuts texts
+  in another way, every prefix is encoded whole.
 - Prompt and proof are encoded apart: a model can be prompted with exactly the prompt's tokens.
-- Every build encodes a sample again with tiktoken.
+- Every build encodes a sample again, GPT-2's with tiktoken.
 
 Usage: `records = job.run(TOKENS, units)`.
 """
@@ -28,7 +29,9 @@ from tangobench.pipeline.lean.git import File, read_files
 from tangobench.pipeline.lean.lexer import Unterminated
 from tangobench.pipeline.lean.proofs import Declaration, extract
 from tangobench.pipeline.lean.spec import KINDS
-from tangobench.pipeline.tokenizer.gpt2 import Gpt2, gpt2
+from tangobench.pipeline.tokenizer.base import Tokenizer
+from tangobench.pipeline.tokenizer.use import GPT2, Choice
+from tangobench.pipeline.tokenizer.vocabulary import IDENTITY
 
 NDArray = np.ndarray[Any, Any]
 Cut = tuple[str, bytes, str, list[Declaration]]  # path, bytes, text, proofs
@@ -67,10 +70,12 @@ class TokensArgs(Arguments):
     git_dir: Path
     files: tuple[tuple[str, str], ...]
     kinds: tuple[str, ...]
+    tokenizer: Choice = GPT2
 
     def key(self) -> Any:
         """The git directory is a place: its objects are named by content."""
-        return {"files": self.files, "kinds": sorted(self.kinds), "tokenizer": Gpt2.identity}
+        tokenizer = self.tokenizer.key() or IDENTITY
+        return {"files": self.files, "kinds": sorted(self.kinds), "tokenizer": tokenizer}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,8 +91,8 @@ class TokensResult(UnitResult):
 
 def encode_files(args: TokensArgs, store: Store) -> Output:
     """Read, cut and encode a batch of files."""
-    kept, seams, rejected = _cut(args)
-    vocabulary = gpt2()
+    vocabulary = args.tokenizer.load(store)
+    kept, seams, rejected = _cut(args, vocabulary.gpt2_boundaries)
     texts = [text for _, _, text, _ in kept]
     tokens, offsets = vocabulary.encode_batch(texts)
     vocabulary.check_sample(texts, tokens, offsets, names=[path for path, _, _, _ in kept])
@@ -97,11 +102,13 @@ def encode_files(args: TokensArgs, store: Store) -> Output:
         "tokens_offsets": offsets,
         **pack_texts("path", [path for path, _, _, _ in kept]),
         **_declarations(found),
-        **_seams([i for i, _, _ in found], seams, tokens, offsets),
+        **_seams([i for i, _, _ in found], seams, vocabulary.token_bytes.take(tokens), offsets),
         **_encoded(
-            "piece", [x[a : d.proof_start] for a, (_, x, d) in zip(seams, found, strict=True)]
+            "piece",
+            [x[a : d.proof_start] for a, (_, x, d) in zip(seams, found, strict=True)],
+            vocabulary,
         ),
-        **_encoded("proof", [data[d.proof_start : d.proof_end] for _, data, d in found]),
+        **_encoded("proof", [x[d.proof_start : d.proof_end] for _, x, d in found], vocabulary),
         **_shingles(tokens, offsets),
     }
     result = TokensResult(
@@ -117,7 +124,7 @@ def encode_files(args: TokensArgs, store: Store) -> Output:
 TOKENS: Final = Stage("lean-tokens", 2, encode_files)  # 2: another extractor
 
 
-def _cut(args: TokensArgs) -> tuple[list[Cut], list[int], list[list[str]]]:
+def _cut(args: TokensArgs, seam: bool) -> tuple[list[Cut], list[int], list[list[str]]]:
     """The files with their proofs, the seam of each proof, and the files that cannot be used."""
     named = [File(path, blob, 0) for path, blob in args.files]
     kept: list[Cut] = []
@@ -126,7 +133,7 @@ def _cut(args: TokensArgs) -> tuple[list[Cut], list[int], list[list[str]]]:
     for file, data in zip(named, read_files(args.git_dir, named), strict=True):
         try:
             text, proofs = data.decode(), _proofs(data, args.kinds)
-            seams += [prompt_seam(data, proof) for proof in proofs]
+            seams += [prompt_seam(data, proof) if seam else 0 for proof in proofs]
             kept.append((file.path, data, text, proofs))
         except UnicodeDecodeError:
             rejected.append([file.path, "not-utf8"])
@@ -170,10 +177,10 @@ def _hashes(texts: Sequence[bytes]) -> NDArray:
 
 
 def _seams(
-    owners: Sequence[int], seams: Sequence[int], tokens: NDArray, offsets: NDArray
+    owners: Sequence[int], seams: Sequence[int], sizes: NDArray, offsets: NDArray
 ) -> dict[str, NDArray]:
     """How many of its file's tokens come before each declaration's seam."""
-    ends = offsets_of(gpt2().token_bytes.take(tokens))  # byte positions over the whole batch
+    ends = offsets_of(sizes)  # byte positions over the whole batch
     files = np.array(owners, np.int64)
     wanted = ends[offsets[files]] + np.array(seams, np.int64)
     index = np.searchsorted(ends, wanted)
@@ -182,12 +189,11 @@ def _seams(
     return {"seam": (index - offsets[files]).astype(np.int64)}
 
 
-def _encoded(name: str, texts: Sequence[bytes]) -> dict[str, NDArray]:
+def _encoded(name: str, texts: Sequence[bytes], vocabulary: Tokenizer) -> dict[str, NDArray]:
     """Tokens of each text; equal texts (`rfl` alone 11,580 times) are encoded once."""
     numbers: dict[bytes, int] = {}
     which = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)
     distinct = [text.decode() for text in numbers]
-    vocabulary = gpt2()
     values, offsets = vocabulary.encode_batch(distinct)
     vocabulary.check_sample(distinct, values, offsets)
     return {name: values, f"{name}_offsets": offsets, f"{name}_index": which}

@@ -15,10 +15,12 @@ from tangobench.pipeline.lean.fetch import open_repository, resolve_commit, with
 from tangobench.pipeline.lean.git import File, Listing
 from tangobench.pipeline.lean.sample import SAMPLE_COMMIT, sample_repository
 from tangobench.pipeline.lean.spec import SPLITS, Spec, Split, splits_of
+from tangobench.pipeline.tokenizer import keys
 
 
 def resolve(spec: Spec, source: str | None) -> Spec:
-    """The spec with the id of the commit that its name (`HEAD`, a tag, a branch) means."""
+    """The spec with the commit that its name (`HEAD`, a tag) means, and its tokenizer's sha256."""
+    spec = keys.resolve(spec)
     where = source or spec.repository
     if where == "sample":
         return spec

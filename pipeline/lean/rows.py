@@ -21,12 +21,11 @@ from tangobench.pipeline.core.arrays import offsets_of, unpack, unpack_texts
 from tangobench.pipeline.core.build import Arguments, Streamed, shard_unit
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.lean.spec import KINDS
-from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
+from tangobench.pipeline.tokenizer.use import GPT2, Choice
 
 NDArray = np.ndarray[Any, Any]
 
 BATCH_ROWS: Final = 256
-_END: Final = np.array([EOT], np.uint16).data
 _PARTS: Final = 4  # of a proof row: the file's tokens, the piece up to the proof, the proof, EOT
 
 
@@ -37,10 +36,11 @@ class SourceArgs(Arguments):
     context: int
     batches: tuple[str, ...]
     left_out: tuple[list[int], ...]
+    tokenizer: Choice = GPT2
 
     def key(self) -> Any:
         """By name."""
-        return {"what": "source", **self.plain()}
+        return {"what": "source", **self.plain(), "tokenizer": self.tokenizer.key()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,11 @@ class ProofArgs(Arguments):
     proof_tokens: int
     batches: tuple[str, ...]
     dropped: tuple[list[int], ...]
+    tokenizer: Choice = GPT2
 
     def key(self) -> Any:
         """By name."""
-        return {"what": "proof", **self.plain()}
+        return {"what": "proof", **self.plain(), "tokenizer": self.tokenizer.key()}
 
 
 def source_shard(args: SourceArgs, store: Store) -> Streamed:
@@ -62,9 +63,10 @@ def source_shard(args: SourceArgs, store: Store) -> Streamed:
     tokens: list[memoryview] = []
     paths: list[str] = []
     columns: dict[str, list[NDArray]] = {"tokens": [], "start": [], "length": []}
+    vocabulary = args.tokenizer.load(store)
     for address, left_out in zip(args.batches, args.left_out, strict=True):
         arrays = unpack(store.read(address))
-        files, lows, highs, starts, sizes = _pieces(arrays, args.context)
+        files, lows, highs, starts, sizes = _pieces(arrays, args.context, vocabulary.token_bytes)
         kept = np.flatnonzero(~np.isin(files, left_out))
         view = arrays["tokens"].data
         bounds = zip(lows[kept].tolist(), highs[kept].tolist(), strict=True)
@@ -76,7 +78,7 @@ def source_shard(args: SourceArgs, store: Store) -> Streamed:
         paths += [names[i] for i in files[kept].tolist()]
     return shard_unit(
         {
-            "tokens": _lists(tokens, 1, _joined(columns["tokens"], np.int64)),
+            "tokens": _lists(tokens, 1, _joined(columns["tokens"], np.int64), vocabulary.dtype),
             "path": shards.strings(paths),
             "start": shards.scalars(_joined(columns["start"], np.uint32)),
             "length": shards.scalars(_joined(columns["length"], np.uint32)),
@@ -92,10 +94,12 @@ def proof_shard(args: ProofArgs, store: Store) -> Streamed:
     paths: list[str] = []
     names: list[str] = []
     kinds: list[str] = []
+    vocabulary = args.tokenizer.load(store)
+    end = np.array([vocabulary.eot], vocabulary.dtype).data
     for address, dropped in zip(args.batches, args.dropped, strict=True):
         arrays = unpack(store.read(address))
         chosen = kept_declarations(arrays, args.proof_tokens, dropped)
-        parts, sizes, starts = _assemble(arrays, chosen, args.prompt_tokens)
+        parts, sizes, starts = _assemble(arrays, chosen, args.prompt_tokens, end)
         tokens += parts
         lengths.append(sizes)
         targets.append(starts)
@@ -104,7 +108,7 @@ def proof_shard(args: ProofArgs, store: Store) -> Streamed:
         names += [name[i] for i in chosen.tolist()]
         kinds += [KINDS[i] for i in arrays["kind"][chosen].tolist()]
     columns = {
-        "tokens": _lists(tokens, _PARTS, _joined(lengths, np.int64)),
+        "tokens": _lists(tokens, _PARTS, _joined(lengths, np.int64), vocabulary.dtype),
         "target_start": shards.scalars(_joined(targets, np.uint16)),
         "path": shards.strings(paths),
         "declaration": shards.strings(names),
@@ -126,7 +130,7 @@ def kept_declarations(arrays: dict[str, NDArray], proof_tokens: int, dropped: li
 
 
 def _pieces(
-    arrays: dict[str, NDArray], context: int
+    arrays: dict[str, NDArray], context: int, token_bytes: NDArray
 ) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
     """File, first token, token after the last, first byte in the file and bytes of each piece."""
     offsets = arrays["tokens_offsets"]
@@ -137,13 +141,13 @@ def _pieces(
     highs = np.minimum(lows + context, offsets[files + 1])
     if not len(files):
         return files, lows, highs, files, files
-    sizes = np.add.reduceat(gpt2().token_bytes.take(arrays["tokens"]), lows, dtype=np.int64)
+    sizes = np.add.reduceat(token_bytes.take(arrays["tokens"]), lows, dtype=np.int64)
     ends = offsets_of(sizes)
     return files, lows, highs, ends[:-1] - ends[first[files]], sizes
 
 
 def _assemble(
-    arrays: dict[str, NDArray], chosen: NDArray, prompt_tokens: int
+    arrays: dict[str, NDArray], chosen: NDArray, prompt_tokens: int, end: memoryview
 ) -> tuple[list[memoryview], NDArray, NDArray]:
     """Four parts of every row, row lengths, and where each proof starts in its row."""
     piece, piece_low, piece_high = _spans(arrays, "piece", chosen)
@@ -159,21 +163,22 @@ def _assemble(
     tokens, pieces, proofs = arrays["tokens"].data, piece.data, proof.data
     parts: list[memoryview] = []
     for a, b, c, d, e, f in zip(*(span.tolist() for span in spans), strict=True):
-        parts += (tokens[a:b], pieces[c:d], proofs[e:f], _END)
+        parts += (tokens[a:b], pieces[c:d], proofs[e:f], end)
     return parts, lengths, starts
 
 
-def _lists(parts: list[memoryview], each: int, lengths: NDArray) -> shards.Column:
+def _lists(parts: list[memoryview], each: int, lengths: NDArray, dtype: Any) -> shards.Column:
     """Rows of `each` parts, put together only when their record batch is written."""
-    kind = pa.list_(pa.uint16())
+    kind = pa.list_(pa.from_numpy_dtype(dtype))
     offsets = offsets_of(lengths)
 
     def part(start: int, stop: int) -> pa.Array:
-        flat = np.frombuffer(b"".join(parts[each * start : each * stop]), np.uint16)
+        flat = np.frombuffer(b"".join(parts[each * start : each * stop]), dtype)
         bounds = (offsets[start : stop + 1] - offsets[start]).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(bounds), pa.array(flat), type=kind)
 
-    return shards.Column(len(lengths), kind, part, 2 * int(offsets[-1]) + 4 * len(offsets))
+    size = np.dtype(dtype).itemsize * int(offsets[-1]) + 4 * len(offsets)
+    return shards.Column(len(lengths), kind, part, size)
 
 
 def _spans(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tangobench.pipeline.core.spec import bad_value
+from tangobench.pipeline.tokenizer.keys import TokenizerKeys
 
 Split = Literal["train", "validation"]
 SPLITS: Final[tuple[Split, ...]] = ("train", "validation")
@@ -24,7 +25,7 @@ DROPPABLE: Final = ("proofs", "statements", "files")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spec:
+class Spec(TokenizerKeys):
     """What to read, how to split it and how long rows are."""
 
     repository: str

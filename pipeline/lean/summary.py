@@ -18,7 +18,6 @@ from tangobench.pipeline.lean.fetch import is_url
 from tangobench.pipeline.lean.git import Listing
 from tangobench.pipeline.lean.rows import proof_lengths
 from tangobench.pipeline.lean.spec import KINDS, SPLITS, Spec, Split
-from tangobench.pipeline.tokenizer.gpt2 import EOT, VOCABULARY_SIZE
 
 NDArray = np.ndarray[Any, Any]
 Arrays = dict[str, NDArray]
@@ -37,16 +36,6 @@ def identity(listing: Listing, spec: Spec) -> dict[str, Any]:
         "files": len(listing.files),
         "bytes": sum(file.size for file in listing.files),
         "files_sha256": digest([[file.path, file.blob] for file in listing.files]),
-    }
-
-
-def config(spec: Spec) -> dict[str, Any]:
-    """What a reader must know of a config's rows."""
-    return {
-        "context": spec.context,
-        "vocabulary": VOCABULARY_SIZE,
-        "masked_target": None,
-        "pad": EOT,
     }
 
 
@@ -115,7 +104,7 @@ def _tally(arrays: Sequence[Arrays], key: str, names: Sequence[str]) -> dict[str
     return {name: total[name] for name in names if total[name]}
 
 
-def card(spec: Spec, origin: Mapping[str, str]) -> dict[str, Any]:
+def card(spec: Spec, origin: Mapping[str, str], tokens: str) -> dict[str, Any]:
     """Texts of the dataset card: title, licence and source are those of what was read."""
     where = origin.get("repository", "")
     sample = origin["kind"] == "sample"
@@ -127,7 +116,7 @@ def card(spec: Spec, origin: Mapping[str, str]) -> dict[str, Any]:
         "licence": "Apache-2.0" if sample or mathlib else "that of the repository",
         "licence_id": "apache-2.0" if sample or mathlib else "unknown",
         "description": (
-            "GPT-2 tokens of Lean 4 files at one commit, split by file. Config `source`: "
+            f"{tokens} tokens of Lean 4 files at one commit, split by file. Config `source`: "
             f"consecutive pieces of at most {spec.context:,} tokens inside one file; `start` and "
             "`length` are bytes in the file. Config `proof`: the last "
             f"{spec.prompt_tokens:,} tokens before a proof, the complete proof "

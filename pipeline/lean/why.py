@@ -15,23 +15,23 @@ from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.shard_reader import broken
 from tangobench.pipeline.core.side_tables import SideTable
 from tangobench.pipeline.lean.declarations import TABLE_FILE
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.reading import Dataset
 
 NDArray = np.ndarray[Any, Any]
 
 
-def record(row: dict[str, Any], config: str, lock: Lock) -> dict[str, Any]:
+def record(row: dict[str, Any], config: str, dataset: Dataset) -> dict[str, Any]:
     """A row as text; bytes of a character that a piece cuts in two are shown as \\xNN."""
     tokens = np.asarray(row["tokens"])
+
+    def text(some: NDArray) -> str:
+        return dataset.text_tokenizer.decode_bytes(some).decode("utf-8", "backslashreplace")
+
     rest = {key: value for key, value in row.items() if key not in ("tokens", "target_start")}
     if config == "source":
-        return {**rest, "text": _text(tokens)}
+        return {**rest, "text": text(tokens)}
     start = int(row["target_start"])
-    return {**rest, "prompt": _text(tokens[:start]), "proof": _text(tokens[start:-1])}
-
-
-def _text(tokens: NDArray) -> str:
-    return gpt2().decode_bytes(tokens).decode("utf-8", "backslashreplace")
+    return {**rest, "prompt": text(tokens[:start]), "proof": text(tokens[start:-1])}
 
 
 def why(folder: Path, lock: Lock, ident: str) -> list[str]:

@@ -24,9 +24,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
-from tangobench.errors import InputError, MismatchError, UsageError
+from tangobench.errors import MismatchError, UsageError
+from tangobench.pipeline.tokenizer.base import (
+    EOT_TEXT,
+    SAMPLE_SHARE,
+    Ids,
+    Tokenizer,
+    is_panic,
+    utf8_of,
+)
 from tangobench.pipeline.tokenizer.vocabulary import EOT, IDENTITY, VOCABULARY_SIZE, load_ranks
 
 if TYPE_CHECKING:
@@ -35,16 +42,12 @@ if TYPE_CHECKING:
 __all__ = ["ENGINE_VARIABLE", "EOT", "SAMPLE_SHARE", "VOCABULARY_SIZE", "Engine", "Gpt2", "gpt2"]
 
 Engine = Literal["fast", "reference"]
-Tokens = npt.NDArray[np.uint16]
-Ids = npt.NDArray[np.unsignedinteger[Any]]  # of any width
-Offsets = npt.NDArray[np.int64]
 
 ENGINE_VARIABLE: Final = "TANGOBENCH_TOKENIZER"  # reaches worker processes, unlike an argument
 # Unicode White_Space, which is what GPT-2's \s means; Python's own \s adds U+001C to U+001F.
 _SPACE: Final = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _LONG_RUN: Final = 100_000  # tiktoken 0.14 fails at 999,999
 _LONG_SPACE: Final = re.compile(f"[{_SPACE}]{{{_LONG_RUN},}}")
-SAMPLE_SHARE: Final = 256  # one text in 256 costs about 5% at the fast engine's speed
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -58,24 +61,12 @@ def _pieces(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _require_utf8(texts: Sequence[str]) -> None:
-    for index, text in enumerate(texts):
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(
-                f"text {index} is not UTF-8: a lone surrogate at character {error.start}",
-                kind="text-not-utf8",
-                fix="drop the text, or decode its source with errors='replace'",
-                index=index,
-                character=error.start,
-            ) from None
-
-
-class Gpt2:
+class Gpt2(Tokenizer):
     """GPT-2's byte-pair encoding. Use `gpt2()`, which loads it once per process."""
 
-    identity: Final[dict[str, str | int]] = dict(IDENTITY)
+    title = "GPT-2"
+    eot = EOT
+    gpt2_boundaries = True
 
     def __init__(self, engine: Engine) -> None:
         import tiktoken
@@ -83,35 +74,27 @@ class Gpt2:
 
         ranks = load_ranks()
         self.engine: Final = engine
+        self.identity = IDENTITY
         self._reference = tiktoken.Encoding(
             name="gpt2",
             pat_str=r50k_pat_str,
             mergeable_ranks=ranks,
-            special_tokens={"<|endoftext|>": EOT},
+            special_tokens={EOT_TEXT: EOT},
             explicit_n_vocab=VOCABULARY_SIZE,
         )
         self._fast: Any = _load_fast(ranks) if engine == "fast" else None
         lengths = np.zeros(VOCABULARY_SIZE, dtype=np.uint8)
         for token, rank in ranks.items():
             lengths[rank] = len(token)
-        self.token_bytes: Final = lengths  # EOT stands for no text: 0 bytes
+        self.token_bytes = lengths  # EOT has no text: 0 bytes
 
-    def encode(self, text: str) -> Tokens:
-        """The ids of one text."""
-        return self.encode_batch([text])[0]
-
-    def encode_batch(self, texts: Sequence[str]) -> tuple[Tokens, Offsets]:
-        """The ids of all texts in one array; text i is `values[offsets[i]:offsets[i + 1]]`."""
+    def encode_all(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text."""
         found = self._encode_fast(texts)
         if found is None:
-            _require_utf8(texts)
+            utf8_of(texts)
             found = self._encode_reference(texts)
-        offsets = np.zeros(len(found) + 1, np.int64)
-        np.cumsum([len(ids) for ids in found], out=offsets[1:])
-        values = np.empty(offsets[-1], np.uint16)
-        if found:
-            np.concatenate(found, out=values, casting="same_kind")
-        return values, offsets
+        return found
 
     def encode_arrow(self, texts: pa.Array) -> list[Ids]:
         """The ids of each text of an Arrow string array without nulls and of valid UTF-8.
@@ -133,36 +116,9 @@ class Gpt2:
             _reraise_unless_engine_failure(error)
             return None
 
-    def decode(self, ids: npt.ArrayLike) -> str:
-        """The text of some ids; bytes that are not UTF-8 become U+FFFD."""
-        return self.decode_bytes(ids).decode(errors="replace")
-
     def decode_bytes(self, ids: npt.ArrayLike) -> bytes:
         """The exact bytes of some ids; EOT is written `<|endoftext|>`."""
         return self._reference.decode_bytes(np.asarray(ids).tolist())
-
-    def check_sample(
-        self,
-        texts: Sequence[str],
-        values: Tokens | None = None,
-        offsets: Offsets | None = None,
-        *,
-        share: int = SAMPLE_SHARE,
-        names: Sequence[str] | None = None,
-    ) -> int:
-        """Compare one text in `share` (chosen by content, at least one) with tiktoken.
-
-        `values` and `offsets` are an earlier answer of `encode_batch`. Returns the number checked.
-        """
-        chosen = [i for i, t in enumerate(texts) if _content_hash(t) % share == 0]
-        chosen = chosen or list(range(min(1, len(texts))))
-        for i in chosen:
-            if values is None or offsets is None:
-                found = self.encode(texts[i])
-            else:
-                found = values[offsets[i] : offsets[i + 1]]
-            self.check(texts[i], found, names[i] if names else str(i))
-        return len(chosen)
 
     def check(self, text: str, found: Ids, name: str) -> None:
         """Raise if these are not the ids that tiktoken gives."""
@@ -205,14 +161,9 @@ def _raw(texts: pa.Array) -> Iterator[bytes]:
 
 
 def _reraise_unless_engine_failure(error: BaseException) -> None:
-    # Rust panics arrive as a BaseException of this name; a TypeError is how the engine refuses a
-    # lone surrogate. Both get their answer from the reference path.
-    if type(error).__name__ != "PanicException" and not isinstance(error, TypeError):
+    # A TypeError is how the engine refuses a lone surrogate; the reference path answers.
+    if not is_panic(error) and not isinstance(error, TypeError):
         raise error
-
-
-def _content_hash(text: str) -> int:
-    return xxhash.xxh3_64_intdigest(text.encode(errors="surrogatepass"))
 
 
 def _raise_difference(name: str, found: Ids, expected: Ids) -> None:

@@ -113,7 +113,7 @@ def read_vocabulary_file(file: VocabularyFile) -> bytes:
     return path.read_bytes()
 
 
-def _byte_alphabet() -> dict[int, int]:
+def byte_alphabet() -> dict[int, int]:
     """GPT-2 writes a byte that is not printable as one of the characters from 256 on."""
     others = [b for b in range(256) if not chr(b).isprintable() or chr(b) == " "]
     return {256 + n: byte for n, byte in enumerate(others)}
@@ -125,7 +125,7 @@ def load_ranks() -> dict[bytes, int]:
     merges = read_vocabulary_file(MERGES).decode().split("\n")[1:-1]
     encoder: dict[str, int] = json.loads(read_vocabulary_file(ENCODER))
     encoder.pop("<|endoftext|>")
-    alphabet = _byte_alphabet()
+    alphabet = byte_alphabet()
     ranks = {t.translate(alphabet).encode("latin-1"): rank for t, rank in encoder.items()}
     if len(ranks) != EOT or len(merges) != EOT - 256:
         raise AssertionError("the checked vocabulary files do not hold 256 bytes + 50,000 merges")

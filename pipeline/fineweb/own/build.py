@@ -21,7 +21,8 @@ from tangobench.pipeline.fineweb import build as fineweb_build
 from tangobench.pipeline.fineweb.own.convert import Converted, convert, find_files
 from tangobench.pipeline.fineweb.own.spec import Spec
 from tangobench.pipeline.fineweb.spec import dump_order
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import Tokenizer
+from tangobench.pipeline.tokenizer.use import choose
 
 
 def build(spec: Spec, source: str | None, job: Job) -> Result:
@@ -37,7 +38,7 @@ def _build(spec: Spec, source: str | None, converted: Converted, job: Job) -> Re
     result = fineweb_build.build(spec.fineweb(), str(converted.path), job)
     for split in ("train", "validation"):
         if not result.counts["rows"][split]:
-            raise _empty(spec, split, converted)
+            raise _empty(spec, split, converted, choose(spec, job).load(job.store))
     shares = _shares(result.counts["documents"])
     if shares is not None:
         asked = f" ({spec.split.share:.1%} asked)" if spec.split.by == "hash" else ""
@@ -46,7 +47,7 @@ def _build(spec: Spec, source: str | None, converted: Converted, job: Job) -> Re
         result,
         source={"files": converted.files},
         origin={"kind": "files", "source": source or spec.files, "files": converted.names},
-        card=_card(spec),
+        card=_card(spec, choose(spec, job).load(job.store).title),
     )
 
 
@@ -56,7 +57,7 @@ def _shares(documents: Any) -> float | None:
     return kept[1] / sum(kept) if sum(kept) else None
 
 
-def _empty(spec: Spec, split: str, converted: Converted) -> InputError:
+def _empty(spec: Spec, split: str, converted: Converted, tokenizer: Tokenizer) -> InputError:
     """The error for a side without rows: no documents, or none long enough."""
     seen, like = converted.seen, spec.fineweb()
     sides = {
@@ -66,7 +67,7 @@ def _empty(spec: Spec, split: str, converted: Converted) -> InputError:
     texts = [seen.longest.get(dump, "") for dump, side in sides.items() if side == split]
     if not texts:
         return _error(f"no document is on the {split} side", split, _other_split(spec, converted))
-    tokens = len(gpt2().encode(max(texts, key=len)))
+    tokens = len(tokenizer.encode(max(texts, key=len)))
     fits = 1 << max(1, tokens.bit_length() - 1)
     if fits < spec.context:
         why = f"no {split} document fills a row of {spec.context} tokens; the longest has {tokens}"
@@ -94,12 +95,12 @@ def _error(why: str, split: str, fix: str) -> InputError:
     return InputError(f"the {split} split is empty: {why}", kind=f"empty-{split}", fix=fix)
 
 
-def _card(spec: Spec) -> dict[str, Any]:
+def _card(spec: Spec, tokens: str) -> dict[str, Any]:
     return {
         "title": "Own documents",
         "licence_id": spec.licence,
         "licence": spec.licence,
-        "description": f"GPT-2 tokens of own documents in rows of {spec.context}, split by "
+        "description": f"{tokens} tokens of own documents in rows of {spec.context}, split by "
         f"{spec.split.by}, with documents of equal URL or content on one side of the split.",
         "sources": ["Files of the builder; their sha256 are in the lock."],
     }

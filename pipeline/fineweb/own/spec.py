@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from tangobench.pipeline.core.spec import UNHASHED, bad_value
 from tangobench.pipeline.fineweb import spec as fineweb
+from tangobench.pipeline.tokenizer.keys import TokenizerKeys
 
 TRAIN, VALIDATION = "CC-MAIN-0001-01", "CC-MAIN-0002-01"  # the sides of a split without dumps
 
@@ -78,7 +79,7 @@ def in_order(value: Any) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spec:
+class Spec(TokenizerKeys):
     """Everything that decides the dataset, with the input's content."""
 
     files: str = field(default="", metadata=UNHASHED)
@@ -110,6 +111,7 @@ class Spec:
         names = (
             *("context", "train_rows", "validation_rows", "seed", "url_folding", "duplicates"),
             *("near_duplicates", "near_engine", "shard_rows", "unit_bytes"),
+            *("tokenizer", "eot", "tokenizer_sha256"),
         )
         nowhere = fineweb.Hub(repository="own/files", revision="main", train="", validation="")
         return fineweb.Spec(

@@ -71,8 +71,9 @@ def _export_model(args: argparse.Namespace) -> int:
         ) from None
     from tangobench.eval.scoring.results import load_model
     from tangobench.model.training.runs import find_run_folder
+    from tangobench.pipeline.tokenizer.use import saved
 
     folder = find_run_folder(args.folder, args.out)
-    path = export(load_model(folder), args.target)
+    path = export(load_model(folder), args.target, saved(folder))
     finished(args, f"exported {folder.name} to {path}", f"tangobench push {path} OWNER/NAME")
     return show(args, {"folder": str(path)}, str(path))

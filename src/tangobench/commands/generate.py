@@ -31,6 +31,7 @@ def _generate(args: argparse.Namespace) -> int:
     from tangobench.eval.scoring.results import load_model
     from tangobench.eval.scoring.samples import answer
     from tangobench.model.training.runs import find_run_folder
+    from tangobench.pipeline.tokenizer.use import saved
 
     if not 0 <= args.temperature <= 100 or not 0 <= args.seed < 1 << 63:
         raise UsageError(
@@ -38,7 +39,8 @@ def _generate(args: argparse.Namespace) -> int:
             kind="usage",
             fix="use a temperature from 0 to 100 and a seed of at least 0",
         )
-    model = load_model(find_run_folder(args.run_folder, args.out), compute_device(args))
+    folder = find_run_folder(args.run_folder, args.out)
+    model = load_model(folder, compute_device(args))
     sampling = {"longest": args.tokens, "temperature": args.temperature, "seed": args.seed}
-    found = answer(model, args.prompt, **sampling)
+    found = answer(model, args.prompt, saved(folder), **sampling)
     return show(args, {"prompt": args.prompt, "answer": found, **sampling}, found)

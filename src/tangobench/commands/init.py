@@ -20,6 +20,8 @@ licence = "unknown"
 context = 1024                  # tokens of a row; validation rows are whole windows of one document
 # train_rows = 10_000           # at most; all there are by default
 # validation_rows = 1_000
+# tokenizer = "gpt2"            # or a tiktoken encoding, or the path of a tokenizer.json
+# eot = "<|endoftext|>"         # its special token between documents
 
 [columns]
 text = "text"

@@ -64,7 +64,7 @@ def _inspect(args: argparse.Namespace) -> int:
             kind="no-such-row",
             fix=f"choose a row from 0 to {len(rows) - 1}",
         )
-    shown = _plain(dataset.lock, config, rows[args.row])
+    shown = _plain(dataset, config, rows[args.row])
     if args.json:
         emit_json(shown)
         return 0
@@ -80,7 +80,7 @@ def _ident(dataset: Any, config: str, row: dict[str, Any]) -> str:
     from tangobench.pipeline.core.side_tables import SideTable
 
     lock = dataset.lock
-    found = door(kind_of(lock), "record")(row, config, lock)
+    found = door(kind_of(lock), "record")(row, config, dataset)
     if "documents" not in found:
         words = [found[key] for key in ("path", "declaration", "question") if key in found]
         return ":".join(words)
@@ -94,15 +94,15 @@ def _ident(dataset: Any, config: str, row: dict[str, Any]) -> str:
     return ""
 
 
-def _plain(lock: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
+def _plain(dataset: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
     """A row as plain values: its columns, its pieces of text and which of them are scored."""
     from tangobench.pipeline.rows import pieces, row_view
 
-    view = row_view(lock, config, row)
+    view = row_view(dataset.lock, config, row)
     return {
         **view.columns,
         "tokens": view.tokens.tolist(),
-        "pieces": pieces(lock, view.tokens),
+        "pieces": pieces(dataset, view.tokens),
         "scored": view.scored.tolist(),
         "padding": view.padding,
     }
@@ -137,9 +137,7 @@ def _export(args: argparse.Namespace, dataset: Any, config: str) -> int:
 
     record = door(kind_of(dataset.lock), "record")
     rows, target = dataset.rows(config, args.split), args.jsonl
-    lines = (
-        json.dumps(record(row, config, dataset.lock), ensure_ascii=False) + "\n" for row in rows
-    )
+    lines = (json.dumps(record(row, config, dataset), ensure_ascii=False) + "\n" for row in rows)
     if target == "-":
         sys.stdout.buffer.writelines(line.encode() for line in lines)
         return 0

@@ -200,7 +200,7 @@ def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
             sizes = (run.recipe.precision, args.tokens_at_once)
             scores[config] = partial_nll(model, stream, args.limit, *sizes).as_json()
         if args.samples is not None:
-            for sample in samples(model, stream, args.limit or 20):
+            for sample in samples(model, stream, args.limit or 20, dataset.tokenizer):
                 lines.append(json.dumps({"config": config, **sample}) + "\n")
         stream.close()
     if args.samples is not None:

@@ -283,7 +283,7 @@ def test_speeds_stand_beside_their_operation_counts():
 
 def test_a_row_shows_boundaries_prompt_target_and_masks(toy_out):
     dataset = open_dataset(toy_out / "fineweb-sample")
-    view = shown_row(dataset.lock, "default", dataset.rows("default", "train")[0])
+    view = shown_row(dataset, "default", dataset.rows("default", "train")[0])
     runs = re.findall(r'<span class="(\w)">(.*?)</span>', str(view["markup"]), re.S)
     assert [kind for kind, _ in runs][:3] == ["p", "t", "m"]
     assert "&lt;|endoftext|&gt;" in runs[2][1]
@@ -291,7 +291,7 @@ def test_a_row_shows_boundaries_prompt_target_and_masks(toy_out):
     assert "⏎\n" in view["markup"]
     proof = open_dataset(toy_out / "lean-sample")
     row = proof.rows("proof", "train")[0]
-    shown = shown_row(proof.lock, "proof", row)
+    shown = shown_row(proof, "proof", row)
     assert shown["scored"] == len(row["tokens"]) - row["target_start"]
 
 
@@ -303,10 +303,10 @@ def test_markup_escapes_what_a_token_says():
 
 
 def test_characters_of_several_tokens_are_shown_whole(toy_out):
-    lock = read_lock(toy_out / "lean-sample")
+    lean = open_dataset(toy_out / "lean-sample")
     tokens = gpt2().encode("a +ᵥ b")
-    assert "".join(texts(lock, tokens)).replace("░", "") == "a +ᵥ b"
-    assert texts(lock, tokens).count("░") == 1
+    assert "".join(texts(lean, tokens)).replace("░", "") == "a +ᵥ b"
+    assert texts(lean, tokens).count("░") == 1
 
 
 def test_rows_are_spread_over_a_split():

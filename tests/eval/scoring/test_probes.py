@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def test_proofs_word_for_word_nearly_and_new():
     long = "by\n  rw [mul_comm, mul_assoc, add_comm, add_assoc, mul_comm, add_zero, mul_one]\n"
     known = proof_rows("rfl", long, "by simp")
     mine = proof_rows(" rfl\n", "rfl'", long.strip(), f"{long}  done", "by decide")
-    plain, by_length = proofs(mine, known)
+    plain, by_length = proofs(mine, known, gpt2())
     assert plain.group_of.tolist() == [0, 2, 0, 1, 2]
     assert by_length.groups[3] == "word for word in training, > 30"
     assert by_length.group_of.tolist() == [0, 2, 3, 4, 2]
@@ -142,7 +143,9 @@ def test_extreme_splits(kind, case):
         make, mine, other = questions, ["Is 1 odd?", "What is 2?"], ["Solve 5*x = 0."]
     else:
         make, mine, other = proof_rows, ["rfl", "by simp"], ["exact foo bar"]
-    make_probe = {"near_twin": near_twin, "novelty": novelty}.get(kind, proofs)
+    make_probe = {"near_twin": near_twin, "novelty": novelty}.get(
+        kind, functools.partial(proofs, tokenizer=gpt2())
+    )
     training = {"no twins": other, "all twins": mine, "no training": [], "no validation": mine}
     rows = make() if case == "no validation" else make(*mine)
     made = make_probe(rows, make(*training[case]))

@@ -166,7 +166,7 @@ def test_any_range_is_found_again_in_the_units(per, data):
 
 def test_records_are_plain(data):
     row = data.rows("default", "train")[200]
-    assert why.record(row, "default", data.lock) == {
+    assert why.record(row, "default", data) == {
         "question": draw(0, "train", 32, 1).question,
         "answer": draw(0, "train", 32, 1).answer,
         "module": "arithmetic__add_sub_multiple",

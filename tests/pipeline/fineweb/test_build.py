@@ -373,7 +373,7 @@ def test_why_explains_kept_dropped_and_unknown(corpus, built):
 
 def test_record_is_plain_json(built):
     row = open_dataset(built.folder).rows("default", "train")[0]
-    plain = why.record(row, "default", built.lock)
+    plain = why.record(row, "default", open_dataset(built.folder))
     assert json.loads(json.dumps(plain)) == plain
     assert plain["documents"][0]["start"] == 0 and len(plain["text"]) > 100
 

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 from tangobench.pipeline.fineweb import packing
 from tangobench.pipeline.tokenizer.gpt2 import EOT
 
+KIND = packing.TokenKind("<u2", EOT)
+
 
 def make_buckets(docs, buckets, parts):
     """docs: (order hash, tokens); spread over `parts` units, as the token stage does."""
@@ -57,9 +59,9 @@ def test_any_split_into_shards_gives_the_naive_stream(docs, width, buckets, part
         ]
         folded = packing.fold(parts, width)
         for r in range(stop - first):
-            got = packing.gather(parts, r * width, (r + 1) * width).tolist()
+            got = packing.gather(parts, r * width, (r + 1) * width, KIND).tolist()
             assert got == expected[(first + r) * width : (first + r + 1) * width]
-        whole = packing.gather(parts, 0, (stop - first) * width).tolist()
+        whole = packing.gather(parts, 0, (stop - first) * width, KIND).tolist()
         assert whole == expected[first * width : stop * width]
         for r in range(stop - first):
             check_spans(folded, r, owner[(first + r) * width : (first + r + 1) * width])

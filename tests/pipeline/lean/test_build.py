@@ -295,11 +295,14 @@ def test_why_tells_what_became_of_a_declaration(sample: api.Built) -> None:
 
 def test_records_read_as_text(sample: api.Built) -> None:
     row = rows_of(sample.folder, "proof", "validation")[0]
-    shown = why.record(row, "proof", sample.lock)
+    shown = why.record(row, "proof", open_dataset(sample.folder))
     assert shown["path"] in SAMPLE
     assert f"{shown['prompt']}{shown['proof']}".encode() in SAMPLE[shown["path"]]
     row = rows_of(sample.folder, "source", "train")[0]
-    assert why.record(row, "source", sample.lock)["text"].encode() in SAMPLE[row["path"]]
+    assert (
+        why.record(row, "source", open_dataset(sample.folder))["text"].encode()
+        in SAMPLE[row["path"]]
+    )
 
 
 @pytest.mark.parametrize(
@@ -452,7 +455,7 @@ def test_hints_for_an_own_project(
 def test_the_cards_of_mathlib_and_the_sample_name_their_source(sample: api.Built) -> None:
     paper = load_spec(Spec, "lean", "paper")
     assert paper.commit == summary.MATHLIB_COMMIT and paper.repository == summary.MATHLIB
-    card = summary.card(paper, {"kind": "git", "repository": "/home/me/clone"})
+    card = summary.card(paper, {"kind": "git", "repository": "/home/me/clone"}, "GPT-2")
     assert card["sources"] == [f"{paper.repository} at commit {paper.commit}, folder Mathlib/."]
     assert card["licence_id"] == "apache-2.0"
     assert "license: apache-2.0" in (Path(str(sample.folder)) / "README.md").read_text()

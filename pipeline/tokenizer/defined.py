@@ -1,0 +1,249 @@
+"""Tokenizers that a definition makes: Hugging Face's and tiktoken's, ids as the library gives them.
+
+- A definition is refused unless every text comes back: a normaliser, a prefix space, a missing byte
+  or truncation would lose some. A probe of every byte that UTF-8 has is encoded at once, and later
+  each text's bytes are counted again in its ids.
+- Special tokens inside a text are ordinary text (`encode_special_tokens`, `encode_ordinary`).
+- Ids have no gaps (tiktoken's published encodings may: such an id has no bytes and no text).
+
+Usage: `make(definition, "<|endoftext|>").encode("hello")`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import re
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tangobench.errors import InputError, MismatchError
+from tangobench.pipeline.tokenizer.base import Ids, Tokenizer, is_panic, utf8_of
+from tangobench.pipeline.tokenizer.definitions import (
+    HUGGING_FACE,
+    TIKTOKEN,
+    Definition,
+    not_a_tokenizer,
+    parsed,
+)
+from tangobench.pipeline.tokenizer.vocabulary import byte_alphabet
+
+_MOST: Final = 1 << 22  # ids
+_BYTE: Final = re.compile("<0x([0-9A-F]{2})>")
+# Every character below U+0800, then some for each first byte of longer ones: all bytes of UTF-8.
+# Around them what normalisers and trimmers change.
+_PROBE: Final = (
+    "  \r\n\t A\u0301 e\u0301 ﬁ ＡＢ ▁Ġ "
+    + "".join(map(chr, range(0x800)))
+    + "".join(chr(i) for i in range(0x800, 0x10000, 0x3F1) if not 0xD800 <= i < 0xE000)
+    + "".join(chr(i) for i in range(0x10000, 0x110000, 0x7FF3))
+    + " x  \n "
+)
+
+
+class Defined(Tokenizer):
+    """A tokenizer of a definition; subclasses fill in bytes and special tokens, and encode."""
+
+    def __init__(self, definition: Definition, eot: str) -> None:
+        self.definition = definition
+        self.document = parsed(definition.data, definition.file)
+        self.title = "huggingface"
+        self.bytes_of, special = self._tables()
+        self._texts = {ident: name.encode() for name, ident in special.items()}
+        lengths = np.array([len(token) for token in self.bytes_of], np.uint32)
+        lengths[list(special.values())] = 0
+        self.token_bytes = lengths
+        if eot not in special:
+            known = ", ".join(list(special)[:8]) or "none"
+            raise InputError(
+                f"the tokenizer has no special token {eot!r} to end a text with (it has: {known})",
+                kind="eot-missing",
+                fix='set eot to one of them, such as eot = "<|endoftext|>", or add it to the file',
+            )
+        self.eot = special[eot]
+        self.identity = {
+            "name": self.title,
+            "file": definition.file,
+            "sha256": definition.sha256,
+            "entries": self.size,
+            "eot": eot,
+            "eot_id": self.eot,
+        }
+        self._prove()
+
+    @abstractmethod
+    def _tables(self) -> tuple[list[bytes], dict[str, int]]:
+        """The bytes of every id, and the special tokens."""
+
+    @abstractmethod
+    def _ids(self, texts: Sequence[str]) -> list[Any]:
+        """What the library answers."""
+
+    def encode_all(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of each text, none of whose bytes are lost."""
+        sizes = [len(data) for data in utf8_of(texts)]
+        try:
+            found = [np.array(ids, np.uint32) for ids in self._ids(texts)]
+        except BaseException as error:
+            if not is_panic(error) and not isinstance(error, Exception):
+                raise
+            raise InputError(
+                f"the tokenizer failed on one of {len(texts)} texts: {error}"[:300],
+                kind="text-not-encodable",
+                fix="drop or shorten texts with very long runs of one character",
+            ) from None
+        for text, size, ids in zip(texts, sizes, found, strict=True):
+            if int(self.token_bytes.take(ids).sum(dtype=np.int64)) != size:
+                raise self._loses(text, ids)
+        return found
+
+    def decode_bytes(self, ids: npt.ArrayLike) -> bytes:
+        """The exact bytes of some ids; special tokens are written by name."""
+        return b"".join(
+            self._texts.get(ident) or self.bytes_of[ident] for ident in np.asarray(ids).tolist()
+        )
+
+    def check(self, text: str, found: Ids, name: str) -> None:
+        """Raise unless these ids are the library's and give back the text."""
+        if not np.array_equal(found, self.encode_all([text])[0]):
+            raise MismatchError(
+                f"text {name}: a second encoding gives other ids",
+                kind="token-mismatch",
+                fix="report the text and the tokenizer",
+            )
+        if self.decode_bytes(found) != text.encode():
+            raise self._loses(text, found)
+
+    def _prove(self) -> None:
+        for text in (_PROBE, "".join(self._texts[i].decode() for i in self._texts)):
+            self.check(text, self.encode_all([text])[0], "of the probe")
+
+    def _loses(self, text: str, ids: Ids) -> InputError:
+        there, here = self.decode_bytes(ids), text.encode()
+        at = next((i for i, (a, b) in enumerate(zip(there, here, strict=False)) if a != b), 0)
+        return InputError(
+            f"the tokenizer does not give back a text: {here[max(0, at - 8) : at + 24]!r} becomes "
+            f"{there[max(0, at - 8) : at + 24]!r}",
+            kind="tokenizer-loses-text",
+            fix='use a byte-level tokenizer with "normalizer": null and "add_prefix_space": false; '
+            "`tangobench tokenizer train` makes one",
+        )
+
+
+class HuggingFace(Defined):
+    """A `tokenizer.json`, encoded by the `tokenizers` library."""
+
+    def _tables(self) -> tuple[list[bytes], dict[str, int]]:
+        for key in ("truncation", "padding"):
+            if self.document.get(key) is not None:
+                raise not_a_tokenizer(HUGGING_FACE, f"it has {key}; set it to null")
+        model = self.document.get("model")
+        if not isinstance(model, dict) or model.get("dropout"):
+            raise not_a_tokenizer(HUGGING_FACE, "it has no model, or a model with dropout")
+        self._library = _loaded(self.definition.data)
+        added = self._library.get_added_tokens_decoder()
+        for entry in self.document.get("added_tokens") or []:
+            if self._library.token_to_id(entry["content"]) != entry["id"]:
+                raise not_a_tokenizer(
+                    HUGGING_FACE, f"{entry['content']!r} has not the id {entry['id']} in its model"
+                )
+        vocabulary = self._library.get_vocab(True)
+        ids = sorted(vocabulary.values())
+        if not ids or ids != list(range(len(ids))):
+            wrong = next((n for n, i in enumerate(ids) if n != i), 0)
+            why = f"ids have a gap or are used twice, first at {wrong}" if ids else "it is empty"
+            raise not_a_tokenizer(HUGGING_FACE, why)
+        alphabet = byte_alphabet() if _mentions(self.document, "ByteLevel") else None
+        tables = [b""] * len(ids)
+        for token, ident in vocabulary.items():
+            tables[ident] = _token_bytes(token, alphabet, bool(model.get("byte_fallback")))
+        for ident, token in added.items():
+            tables[ident] = token.content.encode()
+        plain = [token for token in added.values() if not token.special]
+        cut = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
+        found = self.document.get("pre_tokenizer") or {}
+        self.gpt2_boundaries = (
+            {k: v for k, v in found.items() if k != "trim_offsets"} == cut
+            and not plain
+            and self.document.get("normalizer") is None
+            and model.get("type") == "BPE"
+        )
+        return tables, {t.content: ident for ident, t in sorted(added.items()) if t.special}
+
+    def _ids(self, texts: Sequence[str]) -> list[Any]:
+        found = self._library.encode_batch_fast(texts, add_special_tokens=False)
+        return [encoding.ids for encoding in found]
+
+
+class Tiktoken(Defined):
+    """A tiktoken encoding."""
+
+    def _tables(self) -> tuple[list[bytes], dict[str, int]]:
+        import tiktoken
+        from tiktoken_ext.openai_public import r50k_pat_str
+
+        try:
+            ranks = {base64.b64decode(t): int(i) for t, i in self.document["ranks"].items()}
+            special = {str(name): int(i) for name, i in self.document["special"].items()}
+            pattern, self.title = str(self.document["pattern"]), str(self.document["name"])
+            ids = [*ranks.values(), *special.values()]
+            if not ranks or b"" in ranks or len({*ids}) < len(ids) or min(ids) < 0:
+                raise ValueError("ids are used twice, negative, or have no bytes")
+            if max(ids) >= _MOST:
+                raise ValueError(f"it has an id of {max(ids)}")
+            self._library = tiktoken.Encoding(
+                self.title, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+            raise not_a_tokenizer(TIKTOKEN, str(error)) from None
+        tables = [b""] * (max(ids) + 1)
+        for token, ident in ranks.items():
+            tables[ident] = token
+        self.gpt2_boundaries = pattern == r50k_pat_str
+        return tables, special
+
+    def _ids(self, texts: Sequence[str]) -> list[Any]:
+        return [self._library.encode_ordinary(text) for text in texts]
+
+
+def make(definition: Definition, eot: str) -> Defined:
+    """The tokenizer of a definition."""
+    kinds: Mapping[str, type[Defined]] = {HUGGING_FACE: HuggingFace, TIKTOKEN: Tiktoken}
+    return kinds[definition.file](definition, eot)
+
+
+def _loaded(data: bytes) -> Any:
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # a build has its own workers
+    from tokenizers import Tokenizer as Library
+
+    try:
+        library = Library.from_str(data.decode())
+    except BaseException as error:
+        if not is_panic(error) and not isinstance(error, Exception):
+            raise
+        raise not_a_tokenizer(HUGGING_FACE, str(error)) from None
+    if library.get_vocab_size() > _MOST:
+        raise not_a_tokenizer(HUGGING_FACE, f"it has more than {_MOST:,} tokens")
+    library.encode_special_tokens = True
+    return library
+
+
+def _mentions(document: dict[str, Any], kind: str) -> bool:
+    return f'"{kind}"' in json.dumps([document.get("pre_tokenizer"), document.get("decoder")])
+
+
+def _token_bytes(token: str, alphabet: dict[int, int] | None, byte_fallback: bool) -> bytes:
+    if byte_fallback and (match := _BYTE.fullmatch(token)):
+        return bytes([int(match[1], 16)])
+    if alphabet is not None:
+        try:
+            return token.translate(alphabet).encode("latin-1")
+        except UnicodeEncodeError:
+            pass  # no text leads to it
+    return token.encode()

@@ -1,0 +1,77 @@
+"""A byte-level BPE of your own, trained on the kept training documents of a dataset folder.
+
+- Documents are put together again from the rows: those of FineWeb-Edu and own documents from the
+  packed stream, Lean's from the pieces of a file. Validation is never read.
+- The same folder and size give the same bytes: counting is exact, and ties are broken by token.
+
+Usage: `trained = train(open_dataset(folder), 4096)`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any, Final
+
+import numpy as np
+
+from tangobench.errors import UsageError
+from tangobench.pipeline.core.hashing import canonical_json
+from tangobench.pipeline.tokenizer.base import EOT_TEXT
+
+_LEAST: Final = 257  # every byte, and the end of a text
+_MOST: Final = 1 << 20
+
+
+def train(dataset: Any, size: int) -> tuple[bytes, int]:
+    """The tokenizer as canonical JSON, and how many ids it has: fewer if the text gives no more."""
+    if not _LEAST <= size <= _MOST:
+        raise UsageError(
+            f"--size is {size}", kind="usage", fix=f"use {_LEAST} to {_MOST:,} token ids"
+        )
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    library = Tokenizer(models.BPE())
+    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    library.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        special_tokens=[EOT_TEXT],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    library.train_from_iterator(documents(dataset), trainer)
+    return canonical_json(json.loads(library.to_str())), library.get_vocab_size()
+
+
+def documents(dataset: Any) -> Iterator[str]:
+    """The texts of the training split of an open dataset, each whole; the last may be cut."""
+    tokenizer, config = dataset.text_tokenizer, next(iter(dataset.lock.configs))
+    config = "source" if "source" in dataset.lock.configs else config
+    rows = dataset.rows(config, "train")
+    if config == "source":
+        for _, parts in groupby(rows, key=lambda row: row["path"]):
+            yield _text(b"".join(tokenizer.decode_bytes(row["tokens"]) for row in parts))
+        return
+    held: list[bytes] = []
+    for row in rows:
+        first, *others = _cut(row["tokens"], tokenizer.eot)
+        held.append(tokenizer.decode_bytes(first))
+        for part in others:
+            yield _text(b"".join(held))
+            held = [tokenizer.decode_bytes(part)]
+    yield _text(b"".join(held))
+
+
+def _cut(tokens: Any, eot: int) -> list[Any]:
+    """A row between the ends of documents."""
+    ends = np.flatnonzero(tokens == eot)
+    parts = np.split(tokens, ends)
+    return [parts[0], *(part[1:] for part in parts[1:])]
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="ignore")  # a document that the last row cuts
