@@ -96,7 +96,7 @@ replicate: $(STAMP) ## train and score the six models (PROFILE=mini DATASET=dm_m
 results: $(STAMP) ## pack OUT/results into results/, write its tables and docs/findings.md
 	$(TOOL) results pack $(if $(wildcard $(OUT)/results),$(call quote,$(OUT)/results)) --to results
 	$(TOOL) tables results --speed bench/results/speed.json > results/tables.md
-	$(TOOL) results findings > docs/findings.md
+	$(TOOL) results findings --pictures docs/images > docs/findings.md
 
 report: $(STAMP) ## one static HTML site of everything in OUT
 	$(TOOL) report --out $(call quote,$(OUT))

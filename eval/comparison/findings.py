@@ -8,12 +8,15 @@ Usage: `Path("docs/findings.md").write_text(findings(read_results([shipped_resul
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE, title_of
 from tangobench.eval.comparison.claims import replications
-from tangobench.eval.comparison.designs import STUDIES
+from tangobench.eval.comparison.designs import STUDIES, studies_in
+from tangobench.eval.comparison.pictures import forest
+from tangobench.eval.comparison.predictions import prediction_table
+from tangobench.eval.comparison.recall import QUESTION, recall_runs, recall_table
 from tangobench.eval.comparison.studies import (
     Study,
     analyse,
@@ -38,18 +41,32 @@ design can see. `make results` writes this page from `results/`; no number is ty
 """
 _LIMITS: Final = """## What this does not say
 
-- Models of {small} parameters trained for minutes: nothing here is a claim about {large}.
+- Models of {small} parameters trained for minutes: only the predictions say anything
+  about {large}.
 - Learning rates are not tuned per model; the study `rates` shows what that would gain.
-- The width rule moves untied models in steps that miss the common parameter count; the column
-  "Off the target" says by how much.
+- All models but two are within 0.1% of the common parameter count. The width rule moves untied
+  TANGO and WANGO in steps: they have {off:.1%} fewer.
 - On Lean the vocabulary of {vocabulary:,} tokens outweighs the blocks at this size: those runs
   measure the embedding more than the blocks.
 """
 
 
-def findings(results: Sequence[Result]) -> str:
-    """The page."""
-    facts = {
+_NOT_RUN: Final = """## Not run
+
+- The study `context` (long-context text: mdn/content in yearly snapshots) is not built.
+- {runs}
+"""
+
+
+def findings(
+    results: Sequence[Result],
+    recall: Mapping[str, Result] | None = None,
+    predicted: Result | None = None,
+) -> str:
+    """The page, from scored runs, runs of the recall study and predictions."""
+    untied = STUDIES["sharing"]("mini").arms[3].recipe.model_config()
+    facts: dict[str, Any] = {
+        "off": -(untied.deviation or 0.0),
         "small": f"{RECIPES['mini-dm_math-tango'].target_params / 1e6:.2f} million",
         "large": f"{TARGET_PARAMS / 1e6:.0f} million",
         "dataset": CATALOGUE["dm_math"].title,
@@ -58,7 +75,56 @@ def findings(results: Sequence[Result]) -> str:
     parts = [_HEAD.format(**facts), _orderings(results)]
     small = [make("mini") for name, make in STUDIES.items() if not name.startswith("large")]
     parts += [_section(study, results) for study in small]
-    return "\n".join([*parts, _LIMITS.format(**facts)])
+    parts += [_recall(recall or {}), _predicted(predicted, results)]
+    return "\n".join([*filter(None, parts), _LIMITS.format(**facts), _not_run(small, results)])
+
+
+def pictures(results: Sequence[Result]) -> dict[str, str]:
+    """The page's pictures by file name: the stated comparisons of every study that ran."""
+    found = {}
+    for study, analysis in studies_in(results):
+        rows = [(c["contrast"], c["two_way"]) for c in analysis["contrasts"] if c["two_way"]]
+        if rows:
+            title = f"Differences of NLL, 95% intervals ({_progress(analysis)})"
+            found[f"findings-{study.name}.svg"] = forest(title, rows, "nats")
+    return found
+
+
+def _progress(analysis: Mapping[str, Any]) -> str:
+    return f"{analysis['runs']} of {analysis['planned']} planned runs"
+
+
+def _not_run(small: Sequence[Study], results: Sequence[Result]) -> str:
+    """Planned runs without a result, by name."""
+    done = {result["run_sha256"] for result in results}
+    missing = {s.name: [r.name for r in s.runs if r.sha256 not in done] for s in small}
+    told = [
+        f"`{name}`: {len(names)} runs" + (f" ({', '.join(names)})" if len(names) <= 12 else "")
+        for name, names in missing.items()
+        if names
+    ]
+    return _NOT_RUN.format(runs="\n- ".join(told) or "Every other planned run has a result.")
+
+
+def _recall(found: Mapping[str, Result]) -> str:
+    head = f"## Recall\n\n**Question.** {QUESTION}\n"
+    command = "```sh\ntangobench replicate --study recall\n```\n"
+    body = render([recall_table(dict(found), recall_runs())], "markdown") if found else "Not run.\n"
+    limits = (
+        "Rows are synthetic, models have 0.1 million parameters and 600 steps: who has not learnt "
+        "the task by then may learn it later. Shares compare models at equal parameters and "
+        "steps.\n"
+    )
+    return "\n".join([head, command, body, limits])
+
+
+def _predicted(predicted: Result | None, results: Sequence[Result]) -> str:
+    if predicted is None:
+        return ""
+    table = render([prediction_table(predicted, results)], "markdown")
+    return "\n".join(
+        ["## Predictions", "", "```sh", "tangobench results predictions", "```", "", table]
+    )
 
 
 def _orderings(results: Sequence[Result]) -> str:
@@ -92,7 +158,8 @@ def _section(study: Study, results: Sequence[Result]) -> str:
         planned = plan(study, results, prior)
         body = "Not run yet. The plan:\n\n" + render([plan_table(planned)], "markdown")
         return "\n".join([head, command, body])
-    said = [_sentence(contrast) for contrast in found["contrasts"] if contrast["two_way"]]
+    said = [f"![Differences with intervals](images/findings-{study.name}.svg)", ""]
+    said += [_sentence(contrast) for contrast in found["contrasts"] if contrast["two_way"]]
     tables = render(study_tables(study, results), "markdown")
     stated = render([plan_table(plan(study, [], prior))], "markdown")
     detail = f"<details><summary>Stated before the runs</summary>\n\n{stated}\n</details>\n"

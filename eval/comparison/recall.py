@@ -26,7 +26,7 @@ from tangobench.eval.intervals import wilson
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
 from tangobench.eval.scoring.results import read_result, write_result
-from tangobench.model.config import ARCHS
+from tangobench.model.config import ARCHS, Arch
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, Run
 from tangobench.pipeline.core import untrusted
 from tangobench.pipeline.core.files import write_atomic
@@ -51,22 +51,31 @@ _UNTIED: Final = "TANGO, untied"
 
 def recall_runs(steps: int = 600, pairs: Sequence[tuple[int, int]] = SEED_PAIRS) -> list[Run]:
     """All runs, the models of one seed pair after the other."""
-    recipes = []
-    for arch, shared in [*((arch, None) for arch in ARCHS), ("tango", False)]:
-        recipes.append(
-            Recipe(
-                name=f"recall-{arch}" + ("-untied" if shared is False else ""),
-                family="study",
-                dataset="recall",
-                profile=str(steps),
-                arch=arch,  # type: ignore[arg-type]
-                shared=shared,
-                **{"depth": 4, "context": LENGTHS[-1], "steps": steps, "batch": 1},
-                **{"warmup": max(1, steps // 10), "target_params": 100_000, "width_step": 2},
-                **{"d_model": 64, "heads": 2, "vocabulary": _FILLER + 1},
-                **{"lr_peak": 4e-3, "lr_final": 4e-4, "precision": "fp32"},
-            )
+    models: list[tuple[Arch, bool | None]] = [*((arch, None) for arch in ARCHS), ("tango", False)]
+    recipes = [
+        Recipe(
+            name=f"recall-{arch}" + ("-untied" if shared is False else ""),
+            family="study",
+            dataset="recall",
+            profile=str(steps),
+            arch=arch,
+            shared=shared,
+            depth=4,
+            context=LENGTHS[-1],
+            steps=steps,
+            batch=1,
+            warmup=max(1, steps // 10),
+            target_params=100_000,
+            width_step=2,
+            d_model=64,
+            heads=2,
+            vocabulary=_FILLER + 1,
+            lr_peak=4e-3,
+            lr_final=4e-4,
+            precision="fp32",
         )
+        for arch, shared in models
+    ]
     return [Run(recipe, *pair) for pair in pairs for recipe in recipes]
 
 
@@ -129,6 +138,12 @@ def read_recall(folders: Sequence[Path]) -> dict[str, Any]:
                 )
             found.setdefault(name, run)
     return found
+
+
+def pack_recall(folders: Sequence[Path], target: Path) -> None:
+    """Put the runs of some folders into one file; what it has already stays unless newer."""
+    if found := read_recall([*folders, target]):
+        write_result(target / FILE, {"format": FORMAT, "runs": found})
 
 
 def train_and_test(task: tuple[Run, Path]) -> dict[str, Any]:

@@ -203,8 +203,9 @@ def _judged(
     pairs = sorted(set(arms[0]).intersection(*arms[1:]))
     per_seed = [sum(w * scores[a][pair] for a, w in contrast.weights.items()) for pair in pairs]
     paired = paired_t(per_seed)
-    known = layout is not None and all(arm in layout.arms for arm in contrast.weights)
-    pooled = layout.contrast(contrast.weights) if known else None
+    pooled = None
+    if layout is not None and all(arm in layout.arms for arm in contrast.weights):
+        pooled = layout.contrast(contrast.weights)
     return {
         "contrast": contrast.name,
         "per_seed": per_seed,

@@ -32,6 +32,18 @@ def add(commands: Any) -> None:
         "results findings out/results",
     )  # fmt: skip
     writer.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="more results")
+    writer.add_argument(
+        "--pictures", type=Path, metavar="DIR", help="also write the page's pictures there"
+    )
+    foreteller = command(
+        group, "predictions", _predictions, "what was predicted for the paper's size, and outcomes",
+        "results predictions out/results",
+    )  # fmt: skip
+    foreteller.add_argument("folders", nargs="*", type=Path, metavar="FOLDER", help="more results")
+    foreteller.add_argument(
+        "--write", type=Path, metavar="FILE", help="instead: predict from the results, once"
+    )
+    foreteller.add_argument("--date", metavar="YYYY-MM-DD", help="with --write: the day")
     opener = command(
         group, "unpack", _unpack, "write one file per run into FOLDER",
         "results unpack out/results",
@@ -43,6 +55,7 @@ def add(commands: Any) -> None:
 
 
 def _pack(args: argparse.Namespace) -> int:
+    from tangobench.eval.comparison.recall import pack_recall
     from tangobench.eval.scoring.packed import pack
     from tangobench.eval.scoring.results import read_results
 
@@ -51,15 +64,43 @@ def _pack(args: argparse.Namespace) -> int:
             raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
     results = read_results([*args.folders, args.to])
     pack(args.to, results)
+    pack_recall(args.folders, args.to)
     return _say(args, "packed", len(results), args.to)
 
 
 def _findings(args: argparse.Namespace) -> int:
-    from tangobench.eval.comparison.findings import findings
+    from tangobench.eval.comparison.findings import findings, pictures
+    from tangobench.eval.comparison.predictions import read_predictions
+    from tangobench.eval.comparison.recall import read_recall
+    from tangobench.eval.scoring.results import read_results, shipped_results
+    from tangobench.pipeline.core.files import write_atomic
+
+    folders = [*args.folders, shipped_results()]
+    results = read_results(folders)
+    page = findings(results, read_recall(folders), read_predictions())
+    if args.pictures is not None:
+        for name, picture in pictures(results).items():
+            write_atomic(args.pictures / name, picture.encode())
+    return show(args, {"markdown": page}, page.rstrip("\n"))
+
+
+def _predictions(args: argparse.Namespace) -> int:
+    from tangobench.eval.comparison.predictions import (
+        prediction_table,
+        read_predictions,
+        write_predictions,
+    )
+    from tangobench.eval.render import render
     from tangobench.eval.scoring.results import read_results, shipped_results
 
-    page = findings(read_results([*args.folders, shipped_results()]))
-    return show(args, {"markdown": page}, page.rstrip("\n"))
+    results = read_results([*args.folders, shipped_results()])
+    if args.write is not None:
+        if args.date is None:
+            raise UsageError("--write without --date", kind="usage", fix="add --date YYYY-MM-DD")
+        path = write_predictions(args.write, results, args.date)
+        return show(args, {"path": str(path)}, str(path))
+    found = read_predictions()
+    return show(args, found, render([prediction_table(found, results)], "markdown").rstrip("\n"))
 
 
 def _unpack(args: argparse.Namespace) -> int:
