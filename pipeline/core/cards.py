@@ -1,59 +1,86 @@
-"""Dataset cards and Croissant metadata, filled only from the lock.
+"""Dataset cards, filled only from the lock, the published tables and what the input states.
 
-- The card's YAML names every config and its files; without it `load_dataset` cannot tell the two
-  kinds of Lean rows apart.
-- Croissant lists every shard with its sha256 and gives each a record set of its own: `mlcroissant`
-  then checks the hash before it reads. (Of a file set it reads local files unchecked, and it has
-  no reader for Arrow streams: a record holds a shard's bytes.)
-- No date is written, because equal builds must give equal files.
+- The YAML names every config and its files: without it `load_dataset` cannot tell the two kinds of
+  Lean rows apart. `datasets` takes one builder per repository, so the Parquet tables beside the
+  Arrow shards cannot be configs there: the card has the line that loads each.
+- Title, source and licence are those of the input or of the user; without one the licence is "not
+  stated", and `push` asks for it.
+- No date of the build is written, because equal builds must give equal files.
 
-Usage: `card_files(sealed_lock, {"title": …, "licence": …})` gives file names and bytes.
+Usage: `card_files(lock, card, facts_of(lock, read))` gives file names and bytes.
 """
 
 from __future__ import annotations
 
-import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tangobench.catalogue import COLUMNS
+from tangobench.pipeline.core.croissant import croissant
 from tangobench.pipeline.core.lock_schema import CARD_NAMES
 from tangobench.pipeline.core.sealed import pretty_json
 
 NOT_STATED: Final = "unknown"
 """The licence of rows whose input states none; `push` asks for one."""
 
-_CITATION: Final = (
-    "Joshua Nunley. TANGO: Token-Aggregated Nonlinear Gating Operators for Natural and Formal "
-    "Language Modeling."
-)
-# The standard context of Croissant, whole: validators warn of any other.
-_CONTEXT: Final = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "sc": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "dct": "http://purl.org/dc/terms/",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    **{
-        name: f"cr:{name}"
-        for name in (
-            *("citeAs", "column", "equivalentProperty", "extract", "field", "fileObject"),
-            *("fileProperty", "fileSet", "format", "includes", "isLiveDataset", "jsonPath", "key"),
-            *("md5", "parentField", "path", "recordSet", "references", "regex", "repeated"),
-            *("replace", "samplingRate", "separator", "source", "subField", "transform"),
-        )
-    },
-}
+_LICENCE_ID: Final = re.compile(r"[a-z0-9][a-z0-9.+-]*")
+_PAPER: Final = """@article{tango,
+  author = {Nunley, Joshua},
+  title = {{TANGO}: Token-Aggregated Nonlinear Gating Operators for Natural and Formal Language
+           Modeling}
+}"""
+_SIZES: Final = ("n<1K", *("1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M"))
 
 
-def card_files(lock: dict[str, Any], card: dict[str, Any]) -> dict[str, bytes]:
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a card says of the published files beyond their lock."""
+
+    columns: Mapping[str, Mapping[str, pa.DataType]] = field(default_factory=dict)
+    """Column to type, by config and by kind of side table."""
+    lengths: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    """Rows by number of tokens, up to a power of two, by `CONFIG/SPLIT`."""
+
+
+def facts_of(lock: dict[str, Any], read: Callable[[str], pa.Buffer]) -> Facts:
+    """Columns and row lengths of published files; `read` gives a file's bytes."""
+    columns: dict[str, dict[str, pa.DataType]] = {}
+    lengths: dict[str, dict[int, int]] = {}
+    for shard in lock["shards"]:
+        reader = pa.ipc.open_stream(read(shard["path"]))
+        columns.setdefault(shard["config"], {f.name: f.type for f in reader.schema})
+        found = lengths.setdefault(f"{shard['config']}/{shard['split']}", {})
+        kind = reader.schema.field("tokens").type
+        if pa.types.is_fixed_size_list(kind):
+            found[kind.list_size] = found.get(kind.list_size, 0) + shard["rows"]
+            continue
+        for batch in reader:
+            sizes = np.diff(batch.column("tokens").offsets.to_numpy())
+            bounds, counts = np.unique(np.ceil(np.log2(sizes)).astype(int), return_counts=True)
+            for bound, count in zip(bounds.tolist(), counts.tolist(), strict=True):
+                found[1 << bound] = found.get(1 << bound, 0) + count
+    for side in lock["side_files"]:
+        if side["kind"] not in columns and side["rows_sha256"]:
+            schema = pq.read_schema(pa.BufferReader(read(side["path"])))
+            columns[side["kind"]] = {f.name: f.type for f in schema}
+    return Facts(columns, lengths)
+
+
+def card_files(
+    lock: dict[str, Any], card: dict[str, Any], facts: Facts | None = None
+) -> dict[str, bytes]:
     """The files that describe a dataset to people and programs."""
+    facts = facts or Facts()
+    described = croissant(lock, card, facts.columns)
     return {
-        CARD_NAMES[0]: _readme(lock, card).encode(),
-        CARD_NAMES[1]: (pretty_json(_croissant(lock, card)) + "\n").encode(),
+        CARD_NAMES[0]: _readme(lock, card, facts).encode(),
+        CARD_NAMES[1]: (pretty_json(described) + "\n").encode(),
     }
 
 
@@ -82,56 +109,57 @@ def flatten(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _readme(lock: dict[str, Any], card: dict[str, Any]) -> str:
-    return "\n".join(
-        [
-            "---",
-            f"license: {card['licence_id']}",
-            f"pretty_name: {json.dumps(card['title'], ensure_ascii=False)}",  # a colon is no key
-            "configs:",
-            *_yaml_configs(lock),
-            "---",
-            f"# {card['title']}",
-            "",
-            card["description"],
-            "",
-            f"Profile `{lock['profile']}`, root `{lock['root']}`, content root "
-            f"`{lock['content_root']}`.",
-            "",
-            "| config | split | rows | tokens | shards |",
-            "|---|---|---:|---:|---:|",
-            *_split_rows(lock),
-            "",
-            "## Rows",
-            "",
-            *_row_lines(lock),
-            "",
-            "## Reading",
-            "",
-            *_reading_lines(lock),
-            "",
-            "## Dropped",
-            "",
-            *_drop_lines(lock),
-            "",
-            "## Sources and licences",
-            "",
-            *(f"- {source}" for source in card["sources"]),
-            f"- Licence of the rows: {card['licence']}.",
-            "",
-        ]
+def _readme(lock: dict[str, Any], card: dict[str, Any], facts: Facts) -> str:
+    sections = {
+        "Rows": _row_lines(lock, facts),
+        "Columns": list(_column_lines(facts)),
+        **{title: _table(("", "number"), rows.items()) for title, rows in _groups(card)},
+        "Reading": _reading_lines(lock),
+        "Dropped": _drop_lines(lock),
+        "Sources and licences": _source_lines(card),
+        "Citation": ["```bibtex", *card.get("bibtex", ()), _PAPER, "```"],
+    }
+    head = f"Profile `{lock['profile']}`, root `{lock['root']}`, content root "
+    lines = ["---", _yaml(lock, card), "---", f"# {card['title']}", "", card["description"], ""]
+    lines += [f"{head}`{lock['content_root']}`.", ""]
+    for title, body in sections.items():
+        lines += [f"## {title}", "", *body, ""] if body else []
+    return "\n".join(lines)
+
+
+def _yaml(lock: dict[str, Any], card: dict[str, Any]) -> str:
+    from huggingface_hub import DatasetCardData
+
+    rows = sum(shard["rows"] for shard in lock["shards"])
+    size = min(len(_SIZES) - 1, max(0, len(str(rows)) - 3))
+    named = card["licence_id"]
+    is_id = bool(_LICENCE_ID.fullmatch(named))
+    data = DatasetCardData(
+        license=named if is_id else "other",
+        **({} if is_id else {"license_name": card["licence"]}),
+        pretty_name=card["title"],
+        language=card.get("language"),
+        size_categories=[_SIZES[size]],
+        task_categories=["text-generation"],
+        configs=list(_shard_configs(lock)),
     )
+    return str(data.to_yaml()).rstrip()
 
 
-def _yaml_configs(lock: dict[str, Any]) -> list[str]:
-    lines: list[str] = []
+def _shard_configs(lock: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for config in lock["configs"]:
-        lines += [f"- config_name: {config}", "  data_files:"]
+        files = []
         for split, shards in _by_split(lock, config).items():
-            lines.append(f"  - split: {split}")
-            folder = "/".join(shards[0]["path"].split("/")[:-1])
-            lines.append(f"    path: {folder + '/' if folder else ''}{split}-*.arrow")
-    return lines
+            folder = shards[0]["path"].rpartition("/")[0]
+            path = f"{folder + '/' if folder else ''}{split}-*.arrow"
+            files.append({"split": split, "path": path})
+        yield {"config_name": config, "data_files": files}
+
+
+def _side_patterns(lock: dict[str, Any]) -> dict[str, str]:
+    """Kind of side table to the pattern of its files."""
+    paths = {side["kind"]: side["path"] for side in lock["side_files"] if side["rows_sha256"]}
+    return {kind: f"{kind}/*.parquet" if "/" in path else path for kind, path in paths.items()}
 
 
 def _by_split(lock: dict[str, Any], config: str) -> dict[str, list[dict[str, Any]]]:
@@ -142,26 +170,48 @@ def _by_split(lock: dict[str, Any], config: str) -> dict[str, list[dict[str, Any
     return splits
 
 
-def _split_rows(lock: dict[str, Any]) -> list[str]:
-    return [
-        f"| {config} | {split} | {sum(s['rows'] for s in shards):,} "
-        f"| {sum(s['tokens'] for s in shards):,} | {len(shards)} |"
+def _table(columns: tuple[str, ...], rows: Any) -> list[str]:
+    """A Markdown table; numbers are aligned at the right."""
+    cells = [[f"{c:,}" if isinstance(c, int) else str(c) for c in row] for row in rows]
+    rule = ["---" if any(not re.match(r"[\d,]+$", c) for c in column) else "---:"
+            for column in zip(*cells, strict=True)]  # fmt: skip
+    return [f"| {' | '.join(row)} |" for row in (columns, rule, *cells)] if cells else []
+
+
+def _row_lines(lock: dict[str, Any], facts: Facts) -> list[str]:
+    rows = [
+        (config, split, *(sum(s[n] for s in shards) for n in ("rows", "tokens")), len(shards))
         for config in lock["configs"]
         for split, shards in _by_split(lock, config).items()
     ]
-
-
-def _row_lines(lock: dict[str, Any]) -> list[str]:
-    lines = []
+    lines = [*_table(("config", "split", "rows", "tokens", "shards"), rows), ""]
     for name, config in lock["configs"].items():
         masked = config["masked_target"]
+        never = "" if masked is None else f"; token {masked} is never a prediction target"
         lines.append(
             f"- `{name}`: at most {config['context']:,} tokens of a vocabulary of "
-            f"{config['vocabulary']:,}"
-            + ("" if masked is None else f"; token {masked} is never a prediction target")
-            + "."
+            f"{config['vocabulary']:,}{never}."
         )
-    return lines
+    bounds = sorted({bound for counts in facts.lengths.values() for bound in counts})
+    lengths = [(f"≤ {b:,}", *(c.get(b, 0) for c in facts.lengths.values())) for b in bounds]
+    return [*lines, "", *_table(("tokens in a row", *facts.lengths), lengths)]
+
+
+def _column_lines(facts: Facts) -> Iterator[str]:
+    for name, columns in facts.columns.items():
+        rows = [(f"`{c}`", f"`{_named(kind)}`", COLUMNS.get(c, "")) for c, kind in columns.items()]
+        yield from (f"`{name}`:", "", *_table(("column", "type", "meaning"), rows), "")
+
+
+def _named(kind: pa.DataType) -> str:
+    if hasattr(kind, "value_type") and not pa.types.is_dictionary(kind):
+        length = f"[{kind.list_size}]" if pa.types.is_fixed_size_list(kind) else ""
+        return f"list<{kind.value_type}>{length}"
+    return str(kind)
+
+
+def _groups(card: dict[str, Any]) -> Iterator[tuple[str, dict[str, int]]]:
+    return iter(card.get("groups", {}).items())
 
 
 def _reading_lines(lock: dict[str, Any]) -> list[str]:
@@ -174,6 +224,10 @@ def _reading_lines(lock: dict[str, Any]) -> list[str]:
         f'rows = datasets.load_dataset("path/to/this/folder"{named})',
         f'rows = datasets.Dataset.from_file("{first}")  # zero-copy',
         f'rows = polars.read_ipc_stream("{first}")',
+        *(
+            f'{kind} = datasets.load_dataset("parquet", data_files="path/to/this/folder/{pattern}")'
+            for kind, pattern in _side_patterns(lock).items()
+        ),
         "```",
         "",
         "Arrow does not notice a flipped bit: `tangobench verify FOLDER` checks every file.",
@@ -185,76 +239,7 @@ def _drop_lines(lock: dict[str, Any]) -> list[str]:
     return lines or ["Nothing."]
 
 
-def _croissant(lock: dict[str, Any], card: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "@context": _CONTEXT,
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.1",
-        "name": f"{lock['name']}-{lock['profile']}",
-        "description": card["description"],
-        "license": card["licence_id"],
-        "citeAs": _CITATION,
-        "creator": {"@type": "sc:Organization", "name": "tangobench"},
-        "identifier": f"sha256:{lock['root']}",
-        "version": f"{lock['format'].rpartition('/')[2]}.0.0",
-        "distribution": [_file_object(shard) for shard in lock["shards"]],
-        "recordSet": [_splits(lock), *(_shard_bytes(shard) for shard in lock["shards"])],
-    }
-
-
-def _file_object(shard: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "@type": "cr:FileObject",
-        "@id": shard["path"],
-        "name": shard["path"],
-        "contentUrl": shard["path"],
-        "contentSize": f"{shard['bytes']} B",
-        # The second name is what mlcroissant can read whole, as bytes.
-        "encodingFormat": ["application/vnd.apache.arrow.stream", "text/plain"],
-        "sha256": shard["sha256"],
-    }
-
-
-def _splits(lock: dict[str, Any]) -> dict[str, Any]:
-    """Rows and tokens of every split, as inline records."""
-    kinds = {"config": "sc:Text", "split": "sc:Text", "rows": "sc:Integer", "tokens": "sc:Integer"}
-    data = [
-        {
-            "splits/config": config,
-            "splits/split": split,
-            "splits/rows": sum(shard["rows"] for shard in shards),
-            "splits/tokens": sum(shard["tokens"] for shard in shards),
-        }
-        for config in lock["configs"]
-        for split, shards in _by_split(lock, config).items()
-    ]
-    return {
-        "@type": "cr:RecordSet",
-        "@id": "splits",
-        "name": "splits",
-        "description": "Rows and tokens of every split.",
-        "field": [
-            {"@type": "cr:Field", "@id": f"splits/{name}", "name": name, "dataType": kind}
-            for name, kind in kinds.items()
-        ],
-        "data": data,
-    }
-
-
-def _shard_bytes(shard: dict[str, Any]) -> dict[str, Any]:
-    name = shard["path"].removesuffix(".arrow")
-    field = {
-        "@type": "cr:Field",
-        "@id": f"{name}/content",
-        "name": "content",
-        "dataType": "sc:Text",
-        "source": {"fileObject": {"@id": shard["path"]}, "extract": {"fileProperty": "content"}},
-    }
-    return {
-        "@type": "cr:RecordSet",
-        "@id": name,
-        "name": name,
-        "description": f"One record: the bytes of {shard['path']}, an Arrow IPC stream of "
-        f"{shard['rows']:,} rows; read it with pyarrow.ipc.open_stream.",
-        "field": [field],
-    }
+def _source_lines(card: dict[str, Any]) -> list[str]:
+    licence = "not stated" if card["licence_id"] == NOT_STATED else card["licence"]
+    lines = [*card["sources"], f"Licence of the rows: {licence}.", *card.get("remarks", ())]
+    return [f"- {line}" for line in lines]

@@ -27,7 +27,7 @@ from tangobench.errors import (
     without_secrets,
 )
 from tangobench.pipeline.core.build import Job, Result
-from tangobench.pipeline.core.cards import card_files
+from tangobench.pipeline.core.cards import card_files, facts_of
 from tangobench.pipeline.core.files import PARTIAL, explain_os_errors, write_atomic
 from tangobench.pipeline.core.hashing import digest, sha256_bytes
 from tangobench.pipeline.core.lock import (
@@ -96,7 +96,8 @@ def publish(
     sources = {shard.path: shard.record.address for shard in result.shards}
     sources |= {side.path: side.address for side in result.side_files}
     files = [*sealed["shards"], *sealed["side_files"]]
-    small = card_files(sealed, result.card)
+    facts = facts_of(sealed, lambda path: job.store.read(sources[path]))
+    small = card_files(sealed, result.card, facts)
     sealed["side_files"] += [
         _side_entry(path, "card", data, 0, "") for path, data in sorted(small.items())
     ]

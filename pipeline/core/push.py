@@ -2,6 +2,8 @@
 
 - A dataset is verified byte by byte first; a damaged one is never uploaded.
 - Only files that the lock names go up. `run.json` stays here: it tells the host, paths and times.
+  Of a model only weights, JSON, logs, recipe and Markdown do, and none that names this machine.
+- A folder of several datasets and models is refused, and they are named.
 - One commit holds everything, so a reader sees the old dataset or the new one, never a mixture;
   shards of an earlier push that the new lock does not name are removed in the same commit.
 
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +29,8 @@ from tangobench.pipeline.core.verify import verify
 
 _REPOSITORY: Final = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _SHARDS: Final = "*-?????-of-?????.arrow"
-_MODEL_FILES: Final = ("*.safetensors", "*.json", "*.jsonl", "*.md")
+_SHOWN: Final = 10
+_MODEL_FILES: Final = ("*.safetensors", "*.json", "*.jsonl", "*.md", "recipe.toml")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,18 +124,12 @@ def _require_licence(folder: Path) -> None:
 
 
 def _model_files(folder: Path) -> tuple[tuple[str, ...], str]:
+    _require_one_thing(folder)
     names = sorted(
         path.relative_to(folder).as_posix()
         for path in folder.rglob("*")
         if path.is_file() and any(path.match(pattern) for pattern in _MODEL_FILES)
     )
-    if not any(name.endswith(".safetensors") for name in names):
-        raise InputError(
-            f"{folder} is neither a dataset (no {LOCK_NAME}) nor a model (no .safetensors)",
-            kind="nothing-to-push",
-            fix="name a dataset folder such as out/lean-sample, or a run folder under out/runs",
-            path=str(folder),
-        )
     for name in names:
         try:
             untrusted.check(folder / name, folder=folder)
@@ -142,4 +140,41 @@ def _model_files(folder: Path) -> tuple[tuple[str, ...], str]:
                 fix="remove it, or put the file itself there",
                 path=str(folder / name),
             ) from None
+        _require_nothing_of_this_machine(folder, name)
     return tuple(names), folder.name
+
+
+def _require_one_thing(folder: Path) -> None:
+    """Refuse a folder that is no model, and name the datasets and models in it."""
+    locks = (path.parent for path in folder.rglob(LOCK_NAME))
+    weights = (path.parent for path in folder.rglob("*.safetensors"))
+    models = (path.parent if path.name == "checkpoints" else path for path in weights)
+    things = sorted({path.relative_to(folder).as_posix() for path in (*locks, *models)})
+    if things == ["."]:
+        return
+    shown = ", ".join(things[:_SHOWN]) + (", …" if things[_SHOWN:] else "")
+    raise InputError(
+        f"{folder} is neither a dataset (no {LOCK_NAME}) nor a model (no .safetensors)"
+        + (f"; in it are {shown}" if things else ""),
+        kind="many-things" if things else "nothing-to-push",
+        fix=f"push one of them: tangobench push {folder / things[0]} OWNER/NAME"
+        if things
+        else "name a dataset folder such as out/lean-sample, or a run folder under out/runs",
+        path=str(folder),
+    )
+
+
+def _require_nothing_of_this_machine(folder: Path, name: str) -> None:
+    """Refuse a text that names this machine, its user's home or the folder's place."""
+    if name.endswith(".safetensors"):
+        return
+    data = untrusted.read(folder / name, folder=folder, limit=untrusted.LOG_BYTES)
+    places = (str(Path.home()), str(folder.absolute().parent), str(folder.resolve().parent))
+    for trace in [place for place in places if place != "/"] + [f'"{platform.node()}"']:
+        if trace.encode() in data:
+            raise UsageError(
+                f"{folder / name} is not uploaded: it contains {trace}, which is of this machine",
+                kind="private-path",
+                fix="remove it from the file, or the file from the folder",
+                path=str(folder / name),
+            )

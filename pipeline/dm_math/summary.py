@@ -111,6 +111,15 @@ CARD: Final = {
         "Generator: mathematics_dataset 1.0.1 (Saxton et al., Analysing Mathematical Reasoning "
         "Abilities of Neural Models, ICLR 2019), Apache-2.0."
     ],
+    "language": ["en"],
+    "bibtex": [
+        "@inproceedings{mathematics_dataset,",
+        "  author = {Saxton, David and Grefenstette, Edward and Hill, Felix and Kohli, Pushmeet},",
+        "  title = {Analysing Mathematical Reasoning Abilities of Neural Models},",
+        "  booktitle = {ICLR},",
+        "  year = {2019}",
+        "}",
+    ],
 }
 TESTS_CARD: Final = {
     **CARD,

@@ -34,6 +34,24 @@ from tangobench.pipeline.tokenizer.use import choose
 
 _LICENCES: Final = {"apache-2.0": "Apache-2.0", "odc-by": "ODC-By 1.0", NOT_STATED: "not stated"}
 
+_BY_DUMP: Final = "Training documents by dump"
+_FINEWEB: Final = {
+    "remarks": [
+        "The texts are subject to Common Crawl's terms of use as well: "
+        "https://commoncrawl.org/terms-of-use",
+        "FineWeb replaced e-mail addresses and public IP addresses by placeholders; nothing else "
+        "was anonymised, here or there.",
+    ],
+    "bibtex": [
+        "@inproceedings{fineweb,",
+        "  author = {Penedo, Guilherme and Kydl{\\'i}{\\v{c}}ek, Hynek and others},",
+        "  title = {The {FineWeb} Datasets: Decanting the Web for the Finest Text Data at Scale},",
+        "  booktitle = {NeurIPS Datasets and Benchmarks},",
+        "  year = {2024}",
+        "}",
+    ],
+}
+
 
 def build(spec: Spec, source: str | None, job: Job) -> Result:
     """Read, decide, audit, encode, pack."""
@@ -62,7 +80,8 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         notes={"leakage": leakage, "near_duplicates": near.notes, "tokenizer": streams.checked},
         shards=_shards("train", streams.train) + _shards("validation", streams.validation),
         side_files=[*files, *near.files, *chosen.side_files()],
-        card=_card(spec, inputs.origin, tokenizer.title),
+        card=_card(spec, inputs.origin, tokenizer.title)
+        | {"groups": {_BY_DUMP: leakage["checked_against"]}},
         provenance=_provenance(inputs.origin),
     )
 
@@ -148,4 +167,6 @@ def _card(spec: Spec, origin: dict[str, Any], tokens: str) -> dict[str, Any]:
         f"through {spec.train_through}, validation from {', '.join(spec.validation_dumps)}, with "
         "documents of equal URL or content on one side of the split.",
         "sources": [source],
+        **(_FINEWEB if licence == "odc-by" else {}),
+        **({} if licence == NOT_STATED else {"language": ["en"]}),
     }

@@ -104,6 +104,16 @@ def _tally(arrays: Sequence[Arrays], key: str, names: Sequence[str]) -> dict[str
     return {name: total[name] for name in names if total[name]}
 
 
+_BIBTEX: Final = [
+    "@inproceedings{mathlib,",
+    "  author = {{The mathlib Community}},",
+    "  title = {The {Lean} Mathematical Library},",
+    "  booktitle = {CPP},",
+    "  year = {2020}",
+    "}",
+]
+
+
 def card(spec: Spec, origin: Mapping[str, str], tokens: str) -> dict[str, Any]:
     """Texts of the dataset card: title, licence and source are those of what was read."""
     where = origin.get("repository", "")
@@ -123,6 +133,8 @@ def card(spec: Spec, origin: Mapping[str, str], tokens: str) -> dict[str, Any]:
             f"of at most {spec.proof_tokens} tokens, and EOT; `target_start` is the index of the "
             "proof's first token. `declarations.parquet` has the outcome of every declaration."
         ),
+        "language": ["en"],
+        "bibtex": _BIBTEX if mathlib else [],
         "sources": [
             "Lean files written for this project."
             if sample

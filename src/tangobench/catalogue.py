@@ -164,6 +164,41 @@ ONE_DISTRIBUTION: Final = (
     "probability__swr_p_level_set",
     "probability__swr_p_sequence",
 )
+COLUMNS: Final[dict[str, str]] = {
+    "tokens": "token ids of the row",
+    "doc_index": "for each span of the row, its document: a row of `decisions`, all files counted",
+    "doc_start": "for each span, its first token in the row",
+    "doc_offset": "for each span, the token of the document with which it begins",
+    "target_start": "index of the first token that is scored",
+    "combination": "number of module and level; the names are in the lock's notes",
+    "path": "file in the repository",
+    "start": "first byte in the file",
+    "length": "bytes in the file",
+    "declaration": "full name of the declaration",
+    "kind": "keyword of the declaration",
+    "style": "how the proof begins: `by`, a term, `where` or alternatives",
+    "line": "line of the declaration in the file",
+    "proof_start": "first byte of the proof in the file",
+    "proof_end": "byte after the proof",
+    "proof_tokens": "tokens of the proof",
+    "split": "side of the split",
+    "outcome": "kept, or why there is no row",
+    "row": "row of the split that holds it, or null",
+    "proof_in_training": "the same proof is in the training split",
+    "statement_in_training": "the same statement is in the training split",
+    "id": "id of the document",
+    "dump": "crawl of the document",
+    "component": "documents linked by URL or content have the same one",
+    "partition": "side of the split, or ignored",
+    "kept": "survived deduplication",
+    "reason": "why it was dropped; empty if kept",
+    "representative": "id of the document that is kept of its component",
+    "validation_id": "id of a validation document",
+    "training_id": "id of a training document that is nearly the same",
+    "bands": "bands of the MinHash signature that agree",
+    "similarity": "estimated Jaccard similarity of their shingles",
+}
+"""What every column of shards and side tables means, for cards."""
 METRICS: Final[dict[str, str]] = {
     metric: title for dataset in CATALOGUE.values() for metric, title in dataset.metrics.items()
 }

@@ -28,10 +28,10 @@ def _push(args: argparse.Namespace) -> int:
     from tangobench.pipeline.core.push import plan_push, push
 
     upload = plan_push(args.folder, args.repository)
-    address = push(upload) if args.yes else None
     files = {file: (upload.folder / file).stat().st_size for file in upload.files}
     for file, length in files.items():
         reporter_of(args).say(f"{size(length):>10}  {file}")
+    address = push(upload) if args.yes else None
     what = f"{len(files)} files, {size(upload.bytes)}, to {upload.kind} {upload.repository}"
     found: dict[str, Any] = {
         "repository": upload.repository,

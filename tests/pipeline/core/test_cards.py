@@ -6,14 +6,18 @@ import importlib.util
 import io
 import json
 import logging
+import re
 from pathlib import Path
 
+import huggingface_hub
 import pyarrow as pa
 import pytest
 
-from tangobench.pipeline.core.cards import card_files, flatten
+from tangobench.catalogue import CATALOGUE, COLUMNS
+from tangobench.pipeline.core.cards import card_files, flatten, stated
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.verify import verify
+from tangobench.pipeline.reading import open_dataset
 
 TOY = Path(__file__).parents[2] / "eval" / "toy_out.py"
 
@@ -44,14 +48,65 @@ def croissant(caplog):
 def test_mlcroissant_validates_and_reads_every_shard(out, croissant, caplog, name):
     folder = out / f"{name}-sample"
     dataset, issues = croissant(folder / "croissant.json")
-    assert not issues.errors
-    # A date would make equal builds unequal; nothing else that is recommended is missing.
-    assert all("datePublished" in warning for warning in issues.warnings)
+    assert not issues.errors and not issues.warnings
     assert "@context" not in caplog.text
     for shard in read_lock(folder).shards:
         (record,) = dataset.records(shard["path"].removesuffix(".arrow"))
         (content,) = record.values()
         assert pa.ipc.open_stream(io.BytesIO(content)).read_all().num_rows == shard["rows"]
+
+
+@pytest.mark.parametrize("name", ["fineweb", "lean"])
+def test_every_column_is_a_field_and_side_tables_can_be_read(sample, croissant, caplog, name):
+    folder = sample(name) / f"{name}-sample"
+    dataset, issues = croissant(folder / "croissant.json")
+    assert not issues.errors and not issues.warnings and "@context" not in caplog.text
+    found = {r.name: [f.name for f in r.fields] for r in dataset.metadata.record_sets}
+    for config, columns in CATALOGUE[name].columns.items():
+        assert found[config] == list(columns)
+    for kind, columns in CATALOGUE[name].tables.items():
+        assert found[kind] == list(columns)
+        rows = sum(s["rows"] for s in read_lock(folder).data["side_files"] if s["kind"] == kind)
+        assert len(list(dataset.records(kind))) == rows > 0
+
+
+@pytest.mark.parametrize("name", ["fineweb", "lean", "dm_math"])
+def test_a_card_explains_its_columns_and_loads_its_side_tables(sample, tmp_path, monkeypatch, name):
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path))
+    folder = sample(name) / f"{name}-sample"
+    text = (folder / "README.md").read_text()
+    for columns in [*CATALOGUE[name].columns.values(), *CATALOGUE[name].tables.values()]:
+        for column in columns:
+            assert f"| `{column}` |" in text and COLUMNS[column] in text
+    card = huggingface_hub.DatasetCard.load(folder / "README.md").data
+    assert card.language == ["en"] and card.size_categories in (["n<1K"], ["1K<n<10K"])
+    for kind in CATALOGUE[name].tables:
+        (line,) = re.findall(rf"^{kind} = (.*)$", text, re.MULTILINE)
+        loaded = eval(line.replace("path/to/this/folder", str(folder)), {"datasets": datasets})
+        rows = sum(s["rows"] for s in read_lock(folder).data["side_files"] if s["kind"] == kind)
+        assert loaded["train"].num_rows == rows
+
+
+def test_lengths_are_those_of_the_rows(sample):
+    folder = sample("dm_math") / "dm_math-sample"
+    rows = open_dataset(folder).rows("default", "train")
+    lengths = [len(rows.tokens(row)) for row in range(len(rows))]
+    text = (folder / "README.md").read_text()
+    for bound in (32, 64, 128):
+        count = sum(bound // 2 < length <= bound for length in lengths)
+        assert f"| ≤ {bound:,} | {count:,} |" in text
+
+
+@pytest.mark.parametrize(
+    ("licence", "expected"),
+    [("CC-BY-4.0", ("cc-by-4.0", None)), ("My terms", ("other", "My terms"))],
+)
+def test_a_licence_of_ones_own_is_other(out, licence, expected):
+    lock = read_lock(out / "dm_math-sample").data
+    card = stated({"title": "t", "description": "d", "sources": []}, "", licence, "")
+    data = huggingface_hub.DatasetCard(card_files(lock, card)["README.md"].decode()).data
+    assert (data.license, data.get("license_name")) == expected
 
 
 def test_splits_are_records_too(out, croissant):

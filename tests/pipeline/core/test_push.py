@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +103,38 @@ def test_a_run_folder_is_a_model(tmp_path):
 def test_an_empty_folder_is_neither(tmp_path):
     with pytest.raises(InputError, match="neither a dataset"):
         plan_push(tmp_path, "me/x")
+
+
+def test_a_folder_of_many_things_is_refused_and_they_are_named(folder):
+    out = folder.parent
+    for run in ("a-s17-101", "b-s17-101"):
+        (out / "runs" / run / "checkpoints").mkdir(parents=True)
+        (out / "runs" / run / "checkpoints" / "step-00000010.safetensors").write_bytes(b"{}")
+    with pytest.raises(InputError) as caught:
+        plan_push(out, "me/x")
+    assert caught.value.kind == "many-things"
+    for name in ("lean-sample", "runs/a-s17-101", "runs/b-s17-101"):
+        assert name in caught.value.message
+    with pytest.raises(InputError, match="a-s17-101"):
+        plan_push(out / "runs", "me/x")
+    assert plan_push(out / "runs" / "a-s17-101", "me/x").kind == "model"
+
+
+@pytest.mark.parametrize("trace", ["home", "place", "host"])
+def test_nothing_of_this_machine_is_sent(tmp_path, trace):
+    texts = {
+        "home": str(Path.home()),
+        "place": str(tmp_path),
+        "host": json.dumps({"x": platform.node()}),
+    }
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"{}")
+    (folder / "notes.md").write_text("fine")
+    assert plan_push(folder, "me/x").files == ("model.safetensors", "notes.md")
+    (folder / "notes.md").write_text(f"from {texts[trace]}")
+    with pytest.raises(UsageError, match=r"notes\.md"):
+        plan_push(folder, "me/x")
 
 
 @pytest.mark.parametrize("name", ["lean", "me/lean/x", "/lean", "me/", "me/..\n"])
