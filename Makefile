@@ -33,7 +33,7 @@ export OMP_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup data-fineweb data-lean data-dm-math data-dm-math-tests data verify reproduce replicate results report test \
-  test-faults test-scale test-interop test-kernels fuzz audit test-browser test-lean lint types bench deploy undeploy \
+  test-faults test-scale test-interop test-kernels test-mutations fuzz audit test-browser test-lean lint types bench deploy undeploy \
   prefect-env constraints clean $(BENCHES:%=bench-%)
 
 help: ## print this list
@@ -127,6 +127,9 @@ test-scale: $(STAMP) ## the driver at the size of all of FineWeb-Edu, on a simul
 
 test-faults: $(STAMP) ## kill, corrupt, starve and lie to every builder and reader
 	$(TEST) -m faults
+
+test-mutations: $(STAMP) ## break the code in sixty ways, in a copy: the tests must notice each (half an hour)
+	$(BIN)/python tests/support/mutations.py $(ARGS)
 
 fuzz: $(STAMP) ## the parsers, guided by coverage: CASES (default 100,000) per target
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
