@@ -107,6 +107,11 @@ def is_down(error: BaseException) -> bool:
     )
 
 
+def is_http(error: BaseException) -> bool:
+    """Whether a client of HTTP gave up: a lasting status, a loop of redirects, no address."""
+    return bool({base.__name__ for base in type(error).__mro__} & {"HTTPError", "InvalidURL"})
+
+
 def pause_asked(error: BaseException) -> float | None:
     """Seconds that the server asks to wait, 0 if it does not say; None if waiting cannot help."""
     response = getattr(error, "response", None)

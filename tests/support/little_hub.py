@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 REPOSITORY = "someone/fineweb-edu"
 COMMIT = "a" * 40
 FOLDERS = (("sample/10BT", 0, 0), ("data/CC-MAIN-2023-50", 0, 0))
-FAULTS = ("cut", "short", "429", "503", "other-bytes", "moved")
+FAULTS = ("cut", "short", "429", "503", "403", "loop", "other-bytes", "moved")
 PAGE = 4
 
 
@@ -123,8 +123,10 @@ class _Handler(BaseHTTPRequestHandler):
         hub, status, asked = self.hub, 200, self.headers.get("Range")
         headers = {"Accept-Ranges": "bytes", **headers}
         broken = hub.fault if self.command == "GET" and hub.misbehaves() else None
-        if broken in ("429", "503"):
+        if broken in ("429", "503", "403"):
             return self.answer({"error": "later"}, int(broken), hub.asks)
+        if broken == "loop":
+            return self.answer({}, 302, {"Location": self.path})
         if asked:
             first, last = asked.removeprefix("bytes=").split("-")
             status, total = 206, len(data)

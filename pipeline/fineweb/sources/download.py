@@ -11,6 +11,7 @@ Usage: `listing = download(list_hub(wanted, 120.0), reporter, 120.0)`.
 from __future__ import annotations
 
 import io
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +20,9 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from tangobench.errors import InputError, ResourceError, TangobenchError
-from tangobench.pipeline.core.files import exclusive, free_bytes
+from tangobench.pipeline.core.files import FULL, exclusive, free_bytes
 from tangobench.pipeline.core.hashing import sha256_file
-from tangobench.pipeline.core.patience import Patience
+from tangobench.pipeline.core.patience import Patience, is_http
 from tangobench.pipeline.core.progress import Reporter, size
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
 from tangobench.pipeline.fineweb.sources.hub import (
@@ -73,14 +74,18 @@ def _travels(file: SourceFile) -> int:
 
 
 def _require_room(repository: str, needed: int) -> None:
+    if needed > free_bytes(cache_folder(repository)):
+        raise _no_room(repository, needed)
+
+
+def _no_room(repository: str, needed: int, why: str = "") -> ResourceError:
     folder = cache_folder(repository)
-    if needed > free_bytes(folder):
-        raise ResourceError(
-            f"the download needs {size(needed)}, {folder} has {size(free_bytes(folder))} free",
-            kind="disk-full",
-            fix="set HF_HOME to a larger disk, or read in ranges with --stream",
-            bytes_needed=needed,
-        )
+    return ResourceError(
+        f"the download needs {size(needed)}, {folder} has {size(free_bytes(folder))} free{why}",
+        kind="disk-full",
+        fix="set HF_HOME to a larger disk, or read in ranges with --stream; downloads resume",
+        bytes_needed=needed,
+    )
 
 
 class _Transfer:
@@ -112,19 +117,24 @@ class _Transfer:
             self._reporter.advance(float(count), label=label, count=done)
 
     def _get(self, file: SourceFile) -> None:
-        from huggingface_hub.errors import HfHubHTTPError
-
         patience = Patience(self._seconds, f"{file.name} at {endpoint()}", self._stop.wait)
+        seen = -1
         while not self._stop.is_set():
             try:
                 return self._once(file, patience)
             except TangobenchError:
                 raise
             except Exception as error:
+                if isinstance(error, OSError) and error.errno in FULL:
+                    why = f": {os.strerror(error.errno or 0)}"
+                    raise _no_room(self._repository, _travels(file), why) from error
+                if _expired(error) and seen != self._bytes:
+                    seen = self._bytes
+                    continue
                 try:
                     patience.wait(error)
-                except HfHubHTTPError as lasting:
-                    raise _lost(file, lasting) from lasting
+                except Exception as lasting:
+                    raise _lost(file, lasting) if is_http(lasting) else lasting from error
 
     def _once(self, file: SourceFile, patience: Patience) -> None:
         from huggingface_hub import hf_hub_download
@@ -258,6 +268,14 @@ def _end_of_groups(file: SourceFile, tail: bytes) -> int:
 def _begin(column: Any) -> int:
     dictionary = column.dictionary_page_offset
     return int(min(column.data_page_offset, dictionary or column.data_page_offset))
+
+
+def _expired(error: Exception) -> bool:
+    """Whether the hub's storage refuses an address, which may have been signed for minutes."""
+    response = getattr(error, "response", None)
+    if getattr(response, "status_code", None) not in (401, 403):
+        return False
+    return urlsplit(str(getattr(response, "url", ""))).netloc != urlsplit(endpoint()).netloc
 
 
 def _lost(file: SourceFile, error: Exception) -> InputError:

@@ -21,7 +21,7 @@ from typing import Any, Final
 from tangobench.errors import InputError, ResourceError
 from tangobench.pipeline.core.cards import NOT_STATED
 from tangobench.pipeline.core.files import write_atomic
-from tangobench.pipeline.core.patience import patiently
+from tangobench.pipeline.core.patience import is_http, patiently
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
 from tangobench.pipeline.fineweb.sources.configs import files_of
@@ -113,7 +113,6 @@ def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
     """The commit and all its files; asked of the hub unless the cache has this very commit."""
     from huggingface_hub import HfApi
     from huggingface_hub._tree_cache import TreeCacheEntry, read_tree_cache, write_tree_cache
-    from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.hf_api import RepoFile
 
     folder, what = str(cache_folder(wanted.repository)), f"the hub at {endpoint()}"
@@ -137,7 +136,10 @@ def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
             seconds,
             what,
         )
-    except HfHubHTTPError as error:  # no such repository or revision, no permission
+    except Exception as error:
+        if not is_http(error):
+            raise
+        # No such repository or revision, no permission, redirects without end.
         raise wanted.refused(str(error).strip().splitlines()[0][:300]) from error
     tree = {
         f.path: TreeCacheEntry(

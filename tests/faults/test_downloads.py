@@ -1,0 +1,82 @@
+"""Downloads that break in ways of their own: what is said, with which code, and how they resume."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+from little_hub import COMMIT, FOLDERS, REPOSITORY, LittleHub, write_repository
+
+from tangobench.errors import InputError, ResourceError
+from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.fineweb.sources.download import download
+from tangobench.pipeline.fineweb.sources.hub import HubParts, cache_folder, list_hub
+
+pytestmark = pytest.mark.faults
+WANTED = HubParts(repository=REPOSITORY, revision=COMMIT, parts=FOLDERS)
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    return write_repository(tmp_path_factory.mktemp("repository"))
+
+
+@pytest.fixture
+def hub(repository, monkeypatch, tmp_path):
+    served = LittleHub(repository)
+    monkeypatch.setenv("HF_ENDPOINT", served.url)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    yield served
+    served.close()
+
+
+@pytest.fixture
+def listing(hub):
+    return list_hub(WANTED, 5.0)
+
+
+def fetched(listing):
+    return download(listing, Reporter(quiet=True), 2.0)
+
+
+def assert_resumes(hub, listing, repository):
+    hub.fault = None
+    for file in fetched(listing).files:
+        assert Path(file.url).read_bytes() == (repository / file.name).read_bytes()
+    assert not list(cache_folder(REPOSITORY).rglob("*.incomplete"))
+
+
+def test_an_address_that_expires_is_asked_for_again(hub, listing, repository):
+    hub.fault, hub.patience = "403", 1
+    fetched(listing)
+    assert hub.patience == 0
+    assert_resumes(hub, listing, repository)
+
+
+@pytest.mark.parametrize("fault", ["403", "loop"])
+def test_storage_that_refuses_or_redirects_for_ever_is_an_input_error(
+    hub, listing, repository, fault
+):
+    hub.fault = fault
+    with pytest.raises(InputError) as caught:
+        fetched(listing)
+    assert (caught.value.kind, caught.value.exit_code) == ("hub-unavailable", 5)
+    assert caught.value.details["file"].endswith(".parquet")
+    assert_resumes(hub, listing, repository)
+
+
+def test_a_disk_that_fills_in_the_middle_of_a_file(hub, listing, repository):
+    largest = max(file.size for file in listing.files)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest // 2, hard))
+    try:
+        with pytest.raises(ResourceError) as caught:
+            fetched(listing)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (caught.value.kind, caught.value.exit_code) == ("disk-full", 7)
+    assert "File too large" in caught.value.message and len(caught.value.details["missing"]) == 4
+    sizes = [p.stat().st_size for p in cache_folder(REPOSITORY).rglob("*.incomplete")]
+    assert sizes and max(sizes) <= largest // 2
+    assert_resumes(hub, listing, repository)
