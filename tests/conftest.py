@@ -17,6 +17,7 @@ from hypothesis import settings
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Job, Result, ShardFile
 from tangobench.pipeline.core.hashing import sha256_bytes
+from tangobench.pipeline.core.lock import LOCK_NAME
 from tangobench.pipeline.core.publish import publish
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.tokenizer.vocabulary import IDENTITY
@@ -265,14 +266,20 @@ def bucket(s3_server, request):
 
 @pytest.fixture(scope="session")
 def sample(tmp_path_factory):
-    """The folder with a built sample and its unit store, built once; copy before you harm."""
-    from tangobench.pipeline import api
+    """The folder with built samples and their unit store, built once for all test processes.
 
-    place = tmp_path_factory.mktemp("samples")
+    Copy before you harm.
+    """
+    from tangobench.pipeline import api
+    from tangobench.pipeline.core.files import exclusive
+
+    base = tmp_path_factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "samples"
 
     def built(name: str) -> Path:
-        if not (place / f"{name}-sample").exists():
-            api.build(name, out=str(place), workers=2)
+        with exclusive(place / f"{name}.test-lock", wait_seconds=280):
+            if not (place / f"{name}-sample" / LOCK_NAME).exists():
+                api.build(name, out=str(place), workers=2)
         return place
 
     return built

@@ -9,6 +9,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -66,8 +67,8 @@ def workspace(tmp_path_factory, sample):
     place = tmp_path_factory.mktemp("reader")
     (place / "manifests").symlink_to(HOME / "manifests")
     for name in ("fineweb", "lean", "dm_math", "dm_math_tests"):
-        built = sample(name)
-    (place / "out").symlink_to(built)
+        built = sample(name) / f"{name}-sample"
+        shutil.copytree(built, place / "out" / built.name, copy_function=os.link)
     for words in (
         "train --recipe sample-dm_math-tango --quiet",
         "eval sample-dm_math-tango-s17-101",

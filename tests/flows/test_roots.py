@@ -39,7 +39,11 @@ def test_a_flow_gives_the_committed_root(dataset, workers, prefect_server, sampl
         assert hashes(tmp_path / name) == hashes(sample(dataset) / name)
 
 
-@pytest.mark.parametrize("dataset", DATASETS)
+# `test_units_shared_through_an_object_store` builds FineWeb's on the same cluster.
+@pytest.mark.parametrize(
+    "dataset",
+    [pytest.param(n, marks=() if n == "lean" else pytest.mark.slow) for n in DATASETS],
+)
 def test_a_cluster_gives_the_committed_root(dataset, dask_cluster, tmp_path):
     where = Where(runner="dask", address=dask_cluster.address)
     built = in_process(Request(name=dataset, out=str(tmp_path)), where)

@@ -75,7 +75,9 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     assert len(log.read_text().split()) >= 12
 
 
-@pytest.mark.parametrize("dataset", LOCKED)
+@pytest.mark.parametrize(
+    "dataset", [pytest.param(n, marks=() if n == "fineweb" else pytest.mark.slow) for n in LOCKED]
+)
 def test_units_shared_through_an_object_store(dask_cluster, bucket, dataset, tmp_path):
     """Workers get nothing but the store's address: no folder of the driver is used."""
     where = Where(runner="dask", address=dask_cluster.address)

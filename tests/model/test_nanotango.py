@@ -20,7 +20,7 @@ from tangobench.model.training.recipes import find
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline.reading import open_dataset
 
-STEPS = 50
+STEPS = 12
 SOURCE = Path(nanotango.__file__)
 
 
@@ -38,7 +38,7 @@ def small_config(dataset: str) -> tuple[nanotango.Config, object]:
 
 
 # Float32 rounding grows with the steps: on rows of 2,048 tokens to 1.4e-4 after 50 of them.
-@pytest.mark.parametrize(("dataset", "tolerance"), [("dm_math", 1e-5), ("lean", 1e-3)])
+@pytest.mark.parametrize(("dataset", "tolerance"), [("dm_math", 1e-5), ("lean", 1e-4)])
 def test_losses_and_score_equal_the_full_systems(sample, tmp_path, dataset, tolerance):
     out = tmp_path / "out"
     out.mkdir()
@@ -76,14 +76,9 @@ def test_one_file_of_at_most_250_lines_that_imports_the_reader_only():
     assert imported == {"tangobench.pipeline.reading"}
 
 
-def test_it_runs_as_a_program(sample):
+def test_it_runs_as_a_program(make_toy_math, tmp_path):
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "tangobench.model.nanotango",
-            str(sample("dm_math") / "dm_math-sample"),
-        ],
+        [sys.executable, "-m", "tangobench.model.nanotango", str(make_toy_math(tmp_path))],
         capture_output=True,
         text=True,
         check=True,

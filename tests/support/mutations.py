@@ -4,7 +4,7 @@
 - The tests must pass on the unchanged copy first; then one of them must fail on each mutation.
 - A survivor is a guard that no test defends. The list was written before its first run.
 
-Usage: `python tests/support/mutations.py [NAME …]`; it ends with 1 if one survives.
+Usage: `python tests/support/mutations.py [--no-control] [NAME …]`; it ends with 1 if one survives.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ NEWER = [
     ("hub-patience-not-reset", "pipeline/core/patience.py",
      "self._tries, self._since = 0, time.monotonic()", "pass",
      f"{HUB} pipeline/core/test_retries.py"),
-    ("hub-room-not-asked", f"{SOURCES}/download.py", "if needed > free_bytes(folder):", "if False:",
-     HUB),
+    ("hub-room-not-asked", f"{SOURCES}/download.py", "raise _no_room(repository, needed)",
+     "pass", HUB),
     # Object storage.
     ("bucket-lock-unconditional", PUBLISHING,
      "(folder / LOCK_NAME).write(lock.to_bytes(), new=True)",
@@ -239,12 +239,14 @@ class Copy:
 
 
 def main() -> int:
-    chosen = [m for m in MUTATIONS if not sys.argv[1:] or m.name in sys.argv[1:]]
+    names = [word for word in sys.argv[1:] if word != "--no-control"]
+    controls = "--no-control" not in sys.argv
+    chosen = [m for m in MUTATIONS if not names or m.name in names]
     survivors = []
     with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
         copy = Copy(Path(folder))
         for tests in dict.fromkeys(mutation.tests for mutation in chosen):
-            assert copy.passes(tests), f"{tests} fails without a mutation"
+            assert not controls or copy.passes(tests), f"{tests} fails without a mutation"
         for mutation in chosen:
             survived = copy.survives(mutation)
             survivors += [mutation.name] if survived else []

@@ -19,7 +19,7 @@ def test_every_epoch_visits_every_row_once(rows, seed, epoch):
     assert np.array_equal(np.sort(image), np.arange(rows))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(rows=st.integers(1, 500), seed=SEEDS, cut=st.integers(0, 1200))
 def test_any_suffix_is_the_rest_of_the_whole(rows, seed, cut):
     def order(positions):
@@ -29,8 +29,8 @@ def test_any_suffix_is_the_rest_of_the_whole(rows, seed, cut):
     assert np.array_equal(
         np.concatenate([order(np.arange(cut)), order(np.arange(cut, 1200))]), whole
     )
-    one_by_one = [int(order(np.array([p]))[0]) for p in range(0, 1200, 97)]
-    assert one_by_one == whole[::97].tolist()
+    one_by_one = [int(order(np.array([p]))[0]) for p in range(0, 1200, 397)]
+    assert one_by_one == whole[::397].tolist()
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ def test_pyarrow_converts_without_importing_pandas_until_asked():
     assert lines(PROGRAM) == ["False", "(1, 1)"]
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+# With two workers both the driver and the units' processes are looked at.
+@pytest.mark.parametrize("workers", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_a_build_does_not_import_pandas(tmp_path, workers):
     """A pandas that cannot be imported shows whether anything asks for it."""
     (tmp_path / "pandas.py").write_text("import os; os.write(2, b'pandas was asked for')")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from s3fs import S3FileSystem
-from samples import each_sample
+from samples import LOCKED
 
 from tangobench.errors import CorruptionError, ResourceError, UsageError
 from tangobench.pipeline import api
@@ -39,7 +39,10 @@ def reads(monkeypatch):
     return seen
 
 
-@each_sample()
+# FineWeb's units in a bucket are read by a cluster in tests/flows/test_runner_dask.py.
+@pytest.mark.parametrize(
+    "dataset", [pytest.param(n, marks=pytest.mark.slow if n == "fineweb" else ()) for n in LOCKED]
+)
 def test_processes_with_their_units_in_a_bucket_give_the_committed_root(dataset, bucket, tmp_path):
     built = api.build(dataset, out=str(tmp_path / "a"), store=bucket, workers=2)
     assert built.lock.root == committed_lock(dataset, "sample").root

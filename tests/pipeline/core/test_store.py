@@ -39,10 +39,11 @@ def test_put_and_get(store):
     assert pickle.loads(pickle.dumps(store)).get(KEY) == record
 
 
-PIECES = st.lists(st.binary(max_size=40) | st.sampled_from([b"x" * (1 << 21), b"y" * 3_000_000]))
+LARGE = [b"x" * (1 << 21), b"y" * 3_000_000]
+PIECES = st.lists(st.binary(max_size=40) | st.sampled_from(LARGE), max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(PIECES)
 def test_an_object_in_pieces_is_the_object_whole(pieces):
     with tempfile.TemporaryDirectory() as folder:
