@@ -15,6 +15,7 @@ from tangobench.eval.published import NLL, PARAMETERS
 from tangobench.eval.scoring.results import read_results
 from tangobench.model.config import ARCHS, TARGET_PARAMS, ModelConfig, matched, published
 from tangobench.model.training.recipes import RECIPES
+from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.dm_math import combinations, draw, fast
 
@@ -43,6 +44,36 @@ def printed_widths():
         yield arch, "fineweb", 8, width
     yield "gau", "fineweb", 8, 3536
     yield "gau", "lean", 8, 3552
+
+
+def split_of_the_sample(tmp_path, **keys):
+    """Counts of the lock, and how many documents of the validation dump belong to training."""
+    lock = api.build("fineweb", out=str(tmp_path), overrides=keys).lock.data
+    moved = lock["notes"]["leakage"]["checked_against"].get("CC-MAIN-2023-50", 0)
+    return lock, moved
+
+
+def test_assigned_against_dropped(tmp_path):
+    found = {
+        how: split_of_the_sample(tmp_path / how, duplicates=how)[0] for how in ("drop", "reassign")
+    }
+    sides = ("train", "validation")
+    kept = [sum(lock["counts"]["documents"][s]["kept"] for s in sides) for lock in found.values()]
+    rows = [lock["counts"]["rows"] for lock in found.values()]
+    assert (kept, [r["train"] for r in rows]) == ([3742, 4213], [112, 126])
+    shards = [[s["rows_sha256"] for s in lock["shards"] if s["split"] == "validation"]
+              for lock in found.values()]  # fmt: skip
+    assert shards[0] == shards[1] and rows[0]["validation"] == 63
+
+
+def test_which_corpus_was_deduplicated(tmp_path):
+    whole, moved = split_of_the_sample(tmp_path / "whole")
+    assert moved == 240 and moved + whole["counts"]["documents"]["validation"]["documents"] == 864
+    near = whole["notes"]["near_duplicates"]
+    assert (near["with_near_twin"], near["validation_documents"]) == (24, 570)
+    assert len(whole["notes"]["leakage"]["checked_against"]) == 7
+    fewer = {"train_through": "CC-MAIN-2022-49"}
+    assert split_of_the_sample(tmp_path / "fewer", **fewer)[1] == 66
 
 
 @pytest.mark.parametrize(("step", "wrong"), [(16, 0), (8, 5), (32, 5), (64, 9)])
