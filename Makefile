@@ -18,7 +18,7 @@ KERNELS_STAMP := $(VENV)/.kernels-done
 INTEROP_TESTS := tests/model/test_hf.py tests/eval/test_harness.py tests/eval/proofs/test_toolchain.py
 TOOL  := $(BIN)/tangobench
 FLOW  := $(BIN)/python -m tangobench.flows
-BENCHES := fineweb dedup encoding urls near plan lean dm-math model speed loader flows growth memory flame
+BENCHES := fineweb dedup encoding urls near plan scale lean dm-math model speed loader flows growth memory flame
 
 # A value for the shell, whatever characters it holds.
 quote  = '$(subst ','\'',$(1))'
@@ -163,7 +163,7 @@ test-lean: $(STAMP) ## a real Lean judges extractor and proofs (minutes, 4 GB; S
 	TANGOBENCH_MATHLIB=$(call quote,$(SOURCE)) TANGOBENCH_MATHLIB_FILES='$(FILES)' $(BIN)/python -m pytest tests/lean_check -m slow -rsP
 
 ## Speed
-bench: $(filter-out bench-memory bench-flame,$(BENCHES:%=bench-%)) ## everything side by side with its peers
+bench: $(filter-out bench-memory bench-flame bench-scale,$(BENCHES:%=bench-%)) ## everything side by side with its peers
 
 bench-lean: ARGS := --scaling --write
 

@@ -63,7 +63,7 @@ def measure(command: Sequence[str], out: Path | None = None) -> dict[str, Any]:
         stack.callback(run.kill)
         streams = _drain(run)
         while run.poll() is None:
-            peak = max(peak, _look(run.pid, seen))
+            peak = max(peak, look(run.pid, seen))
             time.sleep(0.02)
         wall = time.monotonic() - began
         stdout, stderr = streams()
@@ -99,7 +99,7 @@ def _drain(run: subprocess.Popen[str]) -> Any:
     return finish
 
 
-def _look(pid: int, seen: dict[int, float]) -> float:
+def look(pid: int, seen: dict[int, float]) -> float:
     """Note the CPU seconds of a process and all below it; megabytes of their own memory now."""
     total = 0.0
     with contextlib.suppress(psutil.Error):
