@@ -17,10 +17,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -41,6 +40,9 @@ from tangobench.pipeline.fineweb import components, dedup
 from tangobench.pipeline.fineweb.documents import DecidedUnit, pack_decided
 from tangobench.pipeline.fineweb.keys import KeyUnit
 from tangobench.pipeline.fineweb.spec import Duplicates
+
+if TYPE_CHECKING:
+    import polars as pl
 
 PART_ROWS: Final = 4_000_000  # rows per partition: two keys each, about 400 MB while sorting
 EDGES_IN_MEMORY: Final = 8_000_000  # about 100 bytes each
@@ -203,6 +205,8 @@ class ChoiceArgs(Arguments):
 
 def choose_representatives(args: ChoiceArgs, store: Store) -> Output:
     """Decisions on whole components, ordered by unit."""
+    import polars as pl
+
     members = pl.concat([_frame(arrays.read(section, store)) for section in args.members])
     decided = dedup.decide(members, train_through=args.train_through, duplicates=args.duplicates)
     bounds = np.searchsorted(decided["document"].to_numpy(), args.bases).tolist()
@@ -218,6 +222,8 @@ def choose_representatives(args: ChoiceArgs, store: Store) -> Output:
 
 def _frame(found: dict[str, NDArray]) -> pl.DataFrame:
     """Members as `dedup.decide` takes them; an empty date is none."""
+    import polars as pl
+
     plain = {name: found[name] for name in (*_MEMBER, "document", "root")}
     texts = {name: pl.Series(arrays.arrow_texts(found, name)) for name in ("id", "date")}
     frame = pl.DataFrame({**plain, **texts})

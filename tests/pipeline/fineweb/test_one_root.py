@@ -60,7 +60,8 @@ def test_object_storage(corpus, reference, tmp_path, s3_server, bucket):
     same(build(tmp_path, bucket, overrides=NEAR), reference)
 
 
-def test_a_hub(corpus, reference, tmp_path, monkeypatch):
+@pytest.mark.parametrize("stream", [False, True], ids=["download", "stream"])
+def test_a_hub(corpus, reference, tmp_path, monkeypatch, stream):
     (corpus / "README.md").write_text(CARD)
     served = LittleHub(corpus)
     monkeypatch.setenv("HF_ENDPOINT", served.url)
@@ -68,7 +69,8 @@ def test_a_hub(corpus, reference, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
     hub = {"repository": REPOSITORY, "revision": COMMIT}
     try:
-        same(build(tmp_path / "out", "hub", overrides={**NEAR, "hub": hub}), reference)
+        overrides = {**NEAR, "hub": hub}
+        same(build(tmp_path / "out", "hub", overrides=overrides, stream=stream), reference)
     finally:
         served.close()
 
