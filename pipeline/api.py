@@ -34,6 +34,7 @@ from tangobench.pipeline.core.patience import PATIENCE, Access
 from tangobench.pipeline.core.pool import Runner, SerialRunner, make_runner
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.remote import Bucket, Place, place_of
+from tangobench.pipeline.core.shard_reader import as_promised
 from tangobench.pipeline.core.spec import as_dict, load_spec, read_spec
 from tangobench.pipeline.core.store import open_store, require_shared
 from tangobench.pipeline.core.verify import verify
@@ -132,6 +133,13 @@ def kind_of(lock: Lock) -> str:
     if tuple(lock.configs) in kinds:
         return kinds[tuple(lock.configs)]
     return "dm_math" if "combinations" in lock.notes else "documents"
+
+
+def record_of(dataset: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
+    """A row in its dataset's words; corrupt if its ids mean nothing in the vocabulary."""
+    with as_promised(dataset.folder):
+        found: dict[str, Any] = door(kind_of(dataset.lock), "record")(row, config, dataset)
+    return found
 
 
 def resolved(request: Request, reporter: Reporter | None = None) -> Any:

@@ -275,7 +275,7 @@ def test_steps_are_0_to_n(attacked, run_folder, change):
 
 
 @pytest.mark.parametrize("name", [None, [1], "other", "gpt2"], ids=str)
-def test_ids_that_the_tokenizer_does_not_know_are_shown(attacked, math, name):
+def test_ids_that_the_tokenizer_does_not_know_are_refused(attacked, math, tmp_path, name):
     """A lock may name any tokenizer and vocabulary: showing a row is no traceback."""
 
     def change(data: dict) -> None:
@@ -285,4 +285,5 @@ def test_ids_that_the_tokenizer_does_not_know_are_shown(attacked, math, name):
 
     publish(math, {**rows(), "tokens": pa.array([[1, 200, 2, 6, 3], [1, 7, 2, 8, 3]], LISTS)})
     forge.lock(math, change)
-    attacked("inspect", math, "--split", "train", "--row", "0", code=0)
+    attacked("inspect", math, "--split", "train", "--row", "0", code=4)
+    attacked("inspect", math, "--split", "train", "--jsonl", tmp_path / "rows", code=4)

@@ -76,11 +76,11 @@ def _inspect(args: argparse.Namespace) -> int:
 
 def _ident(dataset: Any, config: str, row: dict[str, Any]) -> str:
     """What `why` takes to tell the story of a row: of its first document, if there are several."""
-    from tangobench.pipeline.api import door, kind_of
+    from tangobench.pipeline.api import record_of
     from tangobench.pipeline.core.side_tables import SideTable
 
     lock = dataset.lock
-    found = door(kind_of(lock), "record")(row, config, dataset)
+    found = record_of(dataset, config, row)
     if "documents" not in found:
         words = [found[key] for key in ("path", "declaration", "question") if key in found]
         return ":".join(words)
@@ -132,12 +132,11 @@ def _print_row(shown: dict[str, Any], args: argparse.Namespace) -> None:
 
 
 def _export(args: argparse.Namespace, dataset: Any, config: str) -> int:
-    from tangobench.pipeline.api import door, kind_of
+    from tangobench.pipeline.api import record_of
     from tangobench.pipeline.core.files import atomic_file, write_all
 
-    record = door(kind_of(dataset.lock), "record")
     rows, target = dataset.rows(config, args.split), args.jsonl
-    lines = (json.dumps(record(row, config, dataset), ensure_ascii=False) + "\n" for row in rows)
+    lines = (json.dumps(record_of(dataset, config, row), ensure_ascii=False) + "\n" for row in rows)
     if target == "-":
         sys.stdout.buffer.writelines(line.encode() for line in lines)
         return 0
