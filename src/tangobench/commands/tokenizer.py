@@ -6,24 +6,23 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tangobench.commands._common import add_output_options, count, emit_json, place
+from tangobench.commands._common import command, count, finished, place, show
 
 
 def add(commands: Any) -> None:
     """Add the command to the program."""
-    parser = commands.add_parser("tokenizer", help="train a tokenizer on a dataset's documents")
+    parser = command(commands, "tokenizer", None, "train a tokenizer on a dataset's documents")
     inner = parser.add_subparsers(dest="tokenizer_command", required=True, metavar="COMMAND")
-    trainer = inner.add_parser(
-        "train",
-        help="a byte-level BPE from the kept training documents of a dataset folder",
-        description="Writes a Hugging Face tokenizer.json; name it in a manifest with "
-        'tokenizer = "FILE". The same folder and size give the same bytes.',
-    )
+    trainer = command(
+        inner, "train", _train,
+        "a byte-level BPE from the kept training documents of a dataset folder",
+        "tokenizer train out/fineweb-sample --size 4096 --out t.json",
+        about="Writes a Hugging Face tokenizer.json; name it in a manifest with tokenizer = "
+        '"FILE". The same folder and size give the same bytes.',
+    )  # fmt: skip
     trainer.add_argument("folder", type=place, help="a built dataset of texts")
     trainer.add_argument("--size", type=count, default=4096, metavar="N", help="ids (default 4096)")
     trainer.add_argument("--out", required=True, type=Path, metavar="FILE", help="tokenizer.json")
-    add_output_options(trainer)
-    trainer.set_defaults(run=_train)
 
 
 def _train(args: argparse.Namespace) -> int:
@@ -34,9 +33,7 @@ def _train(args: argparse.Namespace) -> int:
 
     data, size = train(open_dataset(str(args.folder)), args.size)
     write_atomic(args.out, data)
-    found = {"file": str(args.out), "entries": size, "sha256": sha256_bytes(data)}
-    if args.json:
-        emit_json(found)
-    else:
-        print(f"{args.out}: {size:,} ids, sha256 {found['sha256']}")
-    return 0
+    sha256 = sha256_bytes(data)
+    found = {"file": str(args.out), "entries": size, "sha256": sha256}
+    finished(args, f"trained {args.out}", f"tangobench build lean --set tokenizer={args.out}")
+    return show(args, found, f"{args.out}: {size:,} ids, sha256 {sha256}")
