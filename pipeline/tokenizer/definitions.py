@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +41,7 @@ class Definition:
 
 def read_definition(name: str) -> Definition:
     """The definition of a tiktoken encoding, or of the tokenizer.json at a path."""
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # noqa: PTH111 - Path's raises for an unknown user
     if name.endswith(".json") or "/" in name or path.is_file():
         return Definition(HUGGING_FACE, canonical_json(parsed(_bytes_of(path), name)))
     return Definition(TIKTOKEN, canonical_json(_tiktoken(name)))

@@ -80,3 +80,11 @@ def test_a_disk_that_fills_in_the_middle_of_a_file(hub, listing, repository):
     sizes = [p.stat().st_size for p in cache_folder(REPOSITORY).rglob("*.incomplete")]
     assert sizes and max(sizes) <= largest // 2
     assert_resumes(hub, listing, repository)
+
+
+@pytest.mark.parametrize("left", ["half", "nothing"])
+def test_a_file_cut_short_in_the_cache_is_downloaded_again(hub, listing, repository, left):
+    file = fetched(listing).files[0]
+    blob = Path(file.url).resolve()
+    blob.write_bytes(blob.read_bytes()[: file.size // 2 if left == "half" else 0])
+    assert_resumes(hub, listing, repository)

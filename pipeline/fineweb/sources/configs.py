@@ -31,7 +31,7 @@ def files_of(name: str, tree: Iterable[str], card: str) -> list[str] | None:
             builder = datasets.load_dataset_builder(
                 str(root), name=name, cache_dir=str(root / ".cache")
             )
-        except (ValueError, OSError, datasets.exceptions.DatasetsError):
+        except Exception:  # its own, PyYAML's, fsspec's, …
             return None  # a card or a layout that `datasets` cannot read names no config
         files = builder.config.data_files or {}
         paths = {

@@ -179,6 +179,8 @@ class _Transfer:
         blob = cache_folder(self._repository) / "blobs" / remote.etag
         partial = blob.with_name(f"{remote.etag}.tangobench.incomplete")
         with exclusive(blob.with_name(f"{remote.etag}.tangobench.lock"), wait_seconds=_FOREVER):
+            if blob.exists() and blob.stat().st_size != remote.size:
+                blob.unlink()  # cut short since it was downloaded
             while not blob.exists() and not self._stop.is_set():
                 continued = partial.exists()
                 with partial.open("ab") as target:

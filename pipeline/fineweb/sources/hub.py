@@ -164,7 +164,7 @@ def _origin(wanted: HubParts, commit: str, card: str) -> dict[str, Any]:
 
     try:
         stated = DatasetCard(card, ignore_metadata_errors=True).data
-    except ValueError:  # no YAML: the repository states nothing
+    except Exception:  # no YAML, or a broken one: the repository states nothing
         stated = None
     licence = getattr(stated, "license", None)
     return {
@@ -188,7 +188,7 @@ def _card(wanted: HubParts, commit: str, tree: dict[str, Any], seconds: float) -
     if cached(wanted.repository, commit, file) is None:
         fetch(wanted.repository, commit, [file], Reporter(quiet=True), seconds)
     path = cached(wanted.repository, commit, file)
-    return path.read_text(encoding="utf-8") if path else ""
+    return path.read_text(encoding="utf-8", errors="replace") if path else ""
 
 
 def require_commit(repository: str, found: str, expected: str) -> None:
@@ -218,7 +218,7 @@ def _whole_cache(wanted: HubParts, error: ResourceError) -> Listing:
     if card is None and _CARD in tree:
         why = f"the cache lacks {_CARD}, which names the configs"
         raise wanted.unreachable(error, why, [_CARD]) from error
-    text = card.read_text(encoding="utf-8") if card else ""
+    text = card.read_text(encoding="utf-8", errors="replace") if card else ""
     files = wanted.of(commit, tree, text)
     paths = [cached(wanted.repository, commit, file) for file in files]
     missing = [file.name for file, path in zip(files, paths, strict=True) if path is None]
