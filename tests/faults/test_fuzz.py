@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from pathlib import Path
 
 import fuzz_targets
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.faults
+CORPUS = Path(__file__).with_name("corpus")
 
 WORDS = [
     *(b"theorem ", b":= by", b"/-", b"-/", b"\xc2\xab", b"%2e", b"://", b"[[", b"]]", b"{}", b'"'),
@@ -30,11 +32,21 @@ def changed(draw, seeds):
 
 
 @pytest.mark.parametrize("name", fuzz_targets.TARGETS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_anything_is_read_or_refused(name, data):
     seeds = fuzz_targets.seeds(name)
     fuzz_targets.TARGETS[name](data.draw(changed(seeds) | st.binary(max_size=200)))
+
+
+@pytest.mark.parametrize("name", fuzz_targets.TARGETS)
+def test_what_a_fuzzer_once_found_is_read_or_refused(name):
+    for path in sorted((CORPUS / name).glob("*")):
+        fuzz_targets.TARGETS[name](path.read_bytes())
+
+
+def test_every_corpus_belongs_to_a_target():
+    assert {path.name for path in CORPUS.iterdir()} <= set(fuzz_targets.TARGETS)
 
 
 @pytest.mark.parametrize("name", ["lean", "url", "spec", "lock", "record"])

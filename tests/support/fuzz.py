@@ -12,7 +12,9 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["tangobench.pipeline"]):
+with atheris.instrument_imports(
+    include=["tangobench.pipeline", "tangobench.eval.scoring", "tangobench.model.training"]
+):
     import fuzz_targets
 
 

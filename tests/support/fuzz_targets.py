@@ -17,7 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import hostile
+
 from tangobench.errors import CorruptionError, UsageError
+from tangobench.eval.scoring.packed import RUNS, TALLIES, unpack
 from tangobench.pipeline import api
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.contents import Rules
@@ -29,6 +32,8 @@ from tangobench.pipeline.core.store import Record
 from tangobench.pipeline.fineweb.urls import normalise_url
 from tangobench.pipeline.lean.lexer import Unterminated, mask
 from tangobench.pipeline.lean.proofs import extract
+
+_RESULTS = Path(__file__).parents[2] / "results"
 
 
 @functools.cache
@@ -131,6 +136,34 @@ def record(data: bytes) -> None:
     Record.from_bytes(data)
 
 
+def packed(data: bytes) -> None:
+    """Packed results of any lines are results or refused."""
+    import shutil
+
+    folder = _folder() / f"{os.getpid()}-packed"
+    folder.mkdir(exist_ok=True)
+    if not (folder / TALLIES).exists():
+        shutil.copy(_RESULTS / TALLIES, folder)
+    (folder / RUNS).write_bytes(data)
+    try:
+        for result in unpack(folder):
+            assert result["run"]
+    except CorruptionError as error:
+        assert error.fix
+
+
+def _hostile(name: str) -> Callable[[bytes], None]:
+    """A reader of own data: a typed error or none."""
+
+    def target(data: bytes) -> None:
+        ending = "toml" if name in ("manifest", "recipe") else {"table": "csv"}.get(name, name)
+        found = hostile.outcome(hostile.READERS[name], _file(data, f"{name}.{ending}"))["outcome"]
+        assert not found.startswith("escape"), found
+
+    return target
+
+
+OWN = ("jsonl", "table", "manifest", "recipe", "math_files", "tokenizer", "card")
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "lean": lean,
     "url": url,
@@ -138,6 +171,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "lock": lock,
     "shard": shard,
     "record": record,
+    "packed": packed,
+    **{name: _hostile(name) for name in OWN},
 }
 
 
@@ -158,4 +193,8 @@ def seeds(name: str) -> list[bytes]:
         return [json.dumps(whole).encode()]
     if name == "shard":
         return [_shard()[0]]
+    if name == "packed":
+        return [(_RESULTS / RUNS).read_bytes().splitlines(keepends=True)[0]]
+    if name in OWN:
+        return [hostile._valid(name)[1]]
     return [Record(key="ab", address="cd", size=1, result={"rows": 1}).to_bytes()]

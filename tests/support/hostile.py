@@ -12,6 +12,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import itertools
 import json
 import random
 import resource
@@ -26,6 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.errors import TangobenchError
+from tangobench.pipeline.tokenizer.vocabulary import byte_alphabet
 
 COUNT, VALID = 200, 4
 ROOM = 768 << 20  # of address space, above what the libraries have mapped
@@ -293,6 +295,57 @@ def math_files(rng: Rng, number: int) -> Case:
     return "a.txt", _changed(rng, data)
 
 
+SHIFTED = byte_alphabet()
+LETTERS = {
+    chr(letter): number
+    for number, letter in enumerate([*SHIFTED, *(set(range(256)) - set(SHIFTED.values()))], 2)
+}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+TOKENIZER: dict[str, Any] = {
+    "version": "1.0", "truncation": None, "padding": None, "normalizer": None,
+    "added_tokens": [{
+        "id": 0, "content": "<|endoftext|>", "special": True, "single_word": False,
+        "lstrip": False, "rstrip": False, "normalized": False,
+    }],
+    "pre_tokenizer": BYTES, "post_processor": None, "decoder": BYTES,
+    "model": {
+        "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+        "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False,
+        "vocab": {"<|endoftext|>": 0, "ab": 1} | LETTERS,
+        "merges": [["a", "b"]],
+    },
+}  # fmt: skip
+
+
+def tokenizer(rng: Rng, number: int) -> Case:
+    """Files that are no tokenizer.json, or nearly one: other types, ids, merges."""
+    if rng.random() < 0.4:
+        return "tokenizer.json", _changed(rng, json.dumps(TOKENIZER).encode())
+    harmed = json.loads(json.dumps(TOKENIZER))
+    place = rng.choice(
+        (harmed, harmed["model"], harmed["added_tokens"][0], harmed["model"]["vocab"])
+    )
+    place[rng.choice(list(place))] = rng.choice(
+        [*VALUES, 2**31, 2**40, ["a"], {"type": "Sequence"}]
+    )
+    return "tokenizer.json", json.dumps(harmed).encode()
+
+
+def card(rng: Rng, number: int) -> Case:
+    """Cards of a hub repository: YAML that is broken, cyclic, exploding or of other types."""
+    text = "---\nlicense: odc-by\npretty_name: A\nconfigs:\n- config_name: a\n---\n"
+    names = "abcdefghij"
+    doubled = "".join(
+        f"{after}: &{after} [*{name}, *{name}]\n" for name, after in itertools.pairwise(names)
+    )
+    bombs = (
+        f"---\na: &a [x, x]\n{doubled}license: *j\n---\n",
+        "---\na: &a\n  b: *a\n---\n", "---\n" + "[" * 500 + "\n---\n", "---\n- a\n---\n",
+        "---\nlicense: !!python/object:os.system x\n---\n", "---\nlicense: [1, {a: b}]\n---\n",
+    )  # fmt: skip
+    return "README.md", _changed(rng, rng.choice((text, *bombs)).encode())
+
+
 def _valid(name: str) -> Case:
     rows = _rows(Rng(5))
     columns, out = pa.Table.from_pylist(rows), io.BytesIO()
@@ -311,6 +364,8 @@ def _valid(name: str) -> Case:
         "manifest": ("own.toml", MANIFEST.encode()),
         "recipe": ("mine.toml", RECIPE.encode()),
         "math_files": ("a.txt", b"What is 1 + 2?\n3\n"),
+        "tokenizer": ("tokenizer.json", json.dumps(TOKENIZER).encode()),
+        "card": ("README.md", b"---\nlicense: odc-by\n---\n"),
     }[name]
 
 
@@ -322,7 +377,11 @@ MAKERS = {
     "manifest": manifest,
     "recipe": recipe,
     "math_files": math_files,
+    "tokenizer": tokenizer,
+    "card": card,
 }
+LENIENT = {"card"}
+"""Readers for which a file without meaning says nothing, and is no error."""
 
 
 def _read_documents(path: Path) -> None:
@@ -358,11 +417,27 @@ def _read_math(path: Path) -> None:
     scan_file(ScanArgs(path, status.st_size, status.st_mtime_ns), None)
 
 
+def _read_tokenizer(path: Path) -> None:
+    from tangobench.pipeline.tokenizer.defined import make
+    from tangobench.pipeline.tokenizer.definitions import read_definition
+
+    make(read_definition(str(path)), "<|endoftext|>")
+
+
+def _read_card(path: Path) -> None:
+    from tangobench.pipeline.fineweb.sources.hub import HubParts, _origin
+
+    wanted = HubParts(repository="a/b", revision="main", parts=())
+    json.dumps(_origin(wanted, "c" * 40, path.read_text(encoding="utf-8", errors="replace")))
+
+
 READERS: dict[str, Callable[[Path], None]] = {
     **dict.fromkeys(("jsonl", "table", "parquet", "arrow"), _read_documents),
     "manifest": _read_manifest,
     "recipe": _read_recipe,
     "math_files": _read_math,
+    "tokenizer": _read_tokenizer,
+    "card": _read_card,
 }
 
 
