@@ -125,15 +125,17 @@ types: $(STAMP) ## mypy --strict over the whole package
 test-scale: $(STAMP) ## the driver at the size of all of FineWeb-Edu, on a simulated cluster; the audit at paper size
 	$(TEST) -n 0 -m slow -rP tests/pipeline/fineweb
 
-test-faults: $(STAMP) ## kill, corrupt, starve and lie to every builder and reader
-	$(TEST) -m faults
+test-faults: $(STAMP) ## kill, corrupt, starve and lie to every builder and reader; writes the table of docs/guarantees.md
+	@mkdir -p build
+	$(TEST) -m faults --junitxml=build/faults.xml
+	$(BIN)/python tests/support/fault_table.py build/faults.xml docs/guarantees.md
 
 test-mutations: $(STAMP) ## break the code in sixty ways, in a copy: the tests must notice each (half an hour)
 	$(BIN)/python tests/support/mutations.py $(ARGS)
 
 fuzz: $(STAMP) ## the parsers, guided by coverage: CASES (default 100,000) per target
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
-	@for target in url record lean lock spec shard; do \
+	@for target in url record lean lock spec shard packed jsonl table manifest recipe math_files tokenizer card; do \
 	  PYTHONPATH=tests/support $(BIN)/python tests/support/fuzz.py $$target $(CASES) || exit 1; done
 
 audit: $(STAMP) ## known holes in the pinned versions (needs a network)

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.xdist_group("prefect"),
     pytest.mark.timeout(1500),
 ]
-KILLS = 25  # per sample and runner: 50 under Prefect for every builder
+KILLS = 8  # per sample and runner: 48 under Prefect
 
 
 def records(store):

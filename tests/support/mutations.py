@@ -58,7 +58,7 @@ NEWER = [
     ("hub-token-to-storage", f"{SOURCES}/download.py", 'headers.pop("authorization", None)', "pass",
      HUB),
     ("hub-cache-of-any-size", f"{SOURCES}/hub.py", "file.size in (None, path.stat().st_size)",
-     "True", HUB),
+     "True", "faults/test_downloads.py"),
     ("hub-never-patient", "pipeline/core/patience.py", "status in (408, 429) or status >= 500",
      "status == 429", HUB),
     ("hub-patience-not-reset", "pipeline/core/patience.py",
