@@ -17,6 +17,7 @@ from pathlib import Path
 def files_of(name: str, tree: Iterable[str], card: str) -> list[str] | None:
     """Paths of a config's files in the repository; None if the card names no such config."""
     import datasets
+    import yaml  # type: ignore[import-untyped]
 
     with tempfile.TemporaryDirectory(prefix="tangobench-") as place:
         root = Path(place).resolve()
@@ -31,7 +32,7 @@ def files_of(name: str, tree: Iterable[str], card: str) -> list[str] | None:
             builder = datasets.load_dataset_builder(
                 str(root), name=name, cache_dir=str(root / ".cache")
             )
-        except Exception:  # its own, PyYAML's, fsspec's, …
+        except (ValueError, OSError, datasets.exceptions.DatasetsError, yaml.YAMLError):
             return None  # a card or a layout that `datasets` cannot read names no config
         files = builder.config.data_files or {}
         paths = {
