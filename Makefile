@@ -33,7 +33,7 @@ export OMP_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup data-fineweb data-lean data-dm-math data-dm-math-tests data verify reproduce replicate results report test \
-  test-faults test-scale test-interop test-kernels test-mutations fuzz audit test-browser test-lean lint types bench deploy undeploy \
+  test-faults test-scale test-interop test-kernels test-mutations fuzz audit licences test-browser test-lean lint types bench deploy undeploy \
   prefect-env constraints clean $(BENCHES:%=bench-%)
 
 help: ## print this list
@@ -142,6 +142,9 @@ audit: $(STAMP) ## known holes in the pinned versions (needs a network)
 	@$(PYTHON) -m venv build/audit && build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit
 	@build/audit/bin/pip-audit --strict --no-deps --disable-pip -r constraints.txt \
 	  || { echo "audit: holes found, or the advisory database is out of reach (see above)"; exit 1; }
+
+licences: $(STAMP) ## name, version and licence of every installed package
+	@$(TOOL) doctor --licences
 
 test-browser: $(STAMP) ## the report in a headless Chromium
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y chromium; } \

@@ -21,6 +21,7 @@ from tangobench import cli
 from tangobench.commands.data import plan_lines
 from tangobench.errors import EXIT_CODES
 from tangobench.pipeline import api
+from tangobench.pipeline.core.lock import committed_lock
 
 SUPPORT = Path(fault_toy.__file__).parent
 COMMANDS = ("plan", "build", "verify", "diff", "inspect", "why", "doctor")
@@ -180,6 +181,23 @@ def test_plan(run, toy):
     )
 
 
+@pytest.mark.parametrize("profile", ["sample", "mini", "paper"])
+def test_a_plan_of_lean_has_the_rows_of_the_committed_lock(profile):
+    lock = committed_lock("lean", profile)
+    planned = api.plan(api.Request(name="lean", profile=profile))
+    assert planned["rows"] == sum(shard["rows"] for shard in lock.shards)
+    assert planned["read_bytes"] == lock.data["source"]["bytes"]
+
+
+def test_a_plan_accepts_what_a_build_accepts(run, toy, tmp_path):
+    options = {path: {w for a in COMMAND_LINES[(path,)]._actions for w in a.option_strings}
+               for path in ("plan", "build")}  # fmt: skip
+    assert options["plan"] >= options["build"]
+    words = ("lean", "--source", tmp_path, "--out", tmp_path / "out")
+    codes = {command: run(command, *words)[0] for command in ("plan", "build")}
+    assert codes["plan"] == codes["build"] != 0
+
+
 def test_inspect_and_why_say_what_is_not_there(run, toy_folder):
     assert run("inspect", toy_folder, "--row", 99)[0] == 2
     assert run("inspect", toy_folder, "--split", "none", "--row", 0)[0] == 2
@@ -298,11 +316,30 @@ def test_doctor_names_what_is_missing(run, monkeypatch):
     assert re.search(r"✗ torch +not installed\n +run `make setup`", out)
 
 
-def test_model_info_needs_no_torch():
-    words = [sys.executable, "-X", "importtime", "-m", "tangobench", "model", "info"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert " torch\n" not in done.stderr
-    assert len(done.stdout.splitlines()) == 7
+@pytest.mark.parametrize(
+    "words",
+    ["model info", "doctor", "plan fineweb", "plan lean", "inspect FOLDER --row 0", "tables"],
+)
+def test_small_commands_load_no_large_library(words, sample, tmp_path):
+    """A command that answers at once must not wait for torch, pandas or Prefect."""
+    folder = str(sample("dm_math") / "dm_math-sample")
+    words = [folder if word == "FOLDER" else word for word in words.split()]
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "tangobench", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert not {"torch", "pandas", "prefect", "datasets", "scipy.stats"} & loaded
+    assert done.stdout
+
+
+def test_licences_of_what_is_installed(run):
+    found = json.loads(run("doctor", "--licences", "--json")[1])
+    rows = {row["name"].lower(): row["licence"] for row in found}
+    assert "Apache" in rows["prefect"] and "MIT" in rows["polars"]
 
 
 def test_what_is_not_there_is_said(run, toy_folder, tmp_path):

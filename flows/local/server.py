@@ -91,7 +91,12 @@ def start_server(place: Place, wanted: int, name: str, *words: str) -> State:
     return replace(state, server=server)
 
 
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def _start_server(place: Place, wanted: int) -> State:
+    _say("starting the Prefect server: about 20 s, longer on a busy machine …")
     state = start_server(place, wanted, "server")
     place.save(state)
     assert state.server is not None
@@ -143,6 +148,7 @@ def _start_worker(place: Place, state: State) -> State:
         return state
     name, log = f"tangobench-{secrets.token_hex(4)}", place.folder / "worker.log"
     words = ("--pool", POOL, "--type", "process", "--name", name, "--install-policy", "never")
+    _say("starting the worker: about 10 s …")
     worker = _process.start(
         [sys.executable, *WORKER, *words],
         env=environment(place, state),
@@ -159,6 +165,7 @@ def _start_worker(place: Place, state: State) -> State:
 
 
 def _register(place: Place, state: State) -> None:
+    _say("registering the deployments of prefect.yaml: about 5 s …")
     done = subprocess.run(
         [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
         env=environment(place, state),
@@ -194,10 +201,9 @@ def up(place: Place, port: int = PORT) -> State:
                 _stop(place)
             raise
         if state.server is not None and not write_toml(place, state):
-            print(
+            _say(
                 f"{place.toml} is your own and was left as it is: in a shell that should use this "
-                'server, run eval "$(make -s prefect-env)"',
-                file=sys.stderr,
+                'server, run eval "$(make -s prefect-env)"'
             )
     return state
 
@@ -209,7 +215,7 @@ def _stop(place: Place) -> State | None:
     os.environ.update(environment(place, state))
     gone = [name for name in ("server", "worker") if (p := getattr(state, name)) and not alive(p)]
     if gone:
-        print(f"no longer running: the {' and the '.join(gone)}", file=sys.stderr)
+        _say(f"no longer running: the {' and the '.join(gone)}")
     children = _process.descendants(state.worker) if state.worker else []
     if (state.server is None or alive(state.server)) and _api.answers(state.url):
         from tangobench.flows.local import client
@@ -217,8 +223,9 @@ def _stop(place: Place) -> State | None:
         # On a server that others use, only the runs of our own worker are ours to end.
         pids = None if state.server else [child.pid for child in children]
         client.end_runs(POOL, pids, "`make undeploy`", seconds=15.0 if children else 0.0)
-    for process in (state.worker, state.server):
+    for name, process in (("worker", state.worker), ("server", state.server)):
         if process and alive(process):
+            _say(f"stopping the {name} …")
             _process.stop(process, seconds=10.0)
     (place.folder / "state.json").unlink(missing_ok=True)
     remove_toml(place)

@@ -14,7 +14,6 @@ from tangobench.errors import InputError
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.dm_math import vocabulary
 from tangobench.pipeline.dm_math.combinations import MAX_QUESTION, NAMES, AnySplit, split_of
-from tangobench.pipeline.dm_math.draw import draw_named
 from tangobench.pipeline.reading import Dataset, Rows, open_dataset
 
 
@@ -54,6 +53,8 @@ def origin(lock: Lock, split: AnySplit, name: str, index: int) -> str:
     """An example's answer and what was rejected before it, or that it was read from a file."""
     if "files" in lock.data["source"]:
         return f"read from {lock.data['source']['files']}"
+    from tangobench.pipeline.dm_math.draw import draw_named  # sympy takes half a second
+
     example = draw_named(lock.spec["seed"], split, name, index)
     return (
         f"answer {example.answer!r}, attempt {example.attempts} (before it: "

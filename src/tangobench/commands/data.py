@@ -35,7 +35,7 @@ def add(commands: Any) -> None:
         about="`plan DATASET` is about a build, `plan train --recipe NAME` about training: memory, "
         "launches, operations, bytes and hours by part of a step.",
     )  # fmt: skip
-    add_request_options(planner)
+    add_build_options(planner)  # whatever `build` accepts
     planner.add_argument("--recipe", metavar="NAME", help="train: a recipe, a run or a TOML file")
     planner.add_argument(
         "--device", default="cpu", metavar="CHIP", help="train: h100, a100 or cpu (this machine)"
@@ -79,9 +79,13 @@ def add_build_options(
 ) -> None:
     """What `build` takes, and `python -m tangobench.flows` too."""
     add_request_options(builder, datasets)
-    builder.add_argument("--title", help="the card's title, instead of the input's")
-    builder.add_argument("--licence", metavar="SPDX", help="the licence of the rows: odc-by, mit")
-    builder.add_argument("--source-url", metavar="URL", help="source of the input, for the card")
+    builder.add_argument("--title", default="", help="the card's title, instead of the input's")
+    builder.add_argument(
+        "--licence", default="", metavar="SPDX", help="the licence of the rows: odc-by, mit"
+    )
+    builder.add_argument(
+        "--source-url", default="", metavar="URL", help="source of the input, for the card"
+    )
     builder.add_argument("--store", metavar="WHERE", help="unit store: a folder or fsspec URL")
     builder.add_argument(
         "--runner",
@@ -110,14 +114,14 @@ def request(args: argparse.Namespace) -> Any:
         profile=args.profile,
         out=args.out,
         source=args.source,
-        store=getattr(args, "store", None),
+        store=args.store,
         manifest=args.manifest,
         kind=args.kind,
         overrides=request_overrides(args),
-        wait_seconds=getattr(args, "wait", 0.0),
-        title=getattr(args, "title", None) or "",
-        licence=getattr(args, "licence", None) or "",
-        source_url=getattr(args, "source_url", None) or "",
+        wait_seconds=args.wait,
+        title=args.title,
+        licence=args.licence,
+        source_url=args.source_url,
         stream=args.stream,
         patience=args.patience,
     )
@@ -289,6 +293,7 @@ def _verify_all(args: argparse.Namespace) -> int:
 
 
 def _verify_one(args: argparse.Namespace) -> int:
+    import tangobench.pipeline.core.no_pandas  # noqa: F401
     from tangobench.pipeline.core.lock import require_root
     from tangobench.pipeline.core.verify import verify
 

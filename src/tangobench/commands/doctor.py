@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import importlib.util
+import os
 import platform
 import re
 import shutil
@@ -40,13 +41,22 @@ def add(commands: Any) -> None:
     doctor = command(
         commands, "doctor", _doctor, "is this machine ready? a fix for each red line",
         "doctor",
+        "doctor --licences",
         about="Versions, vocabulary, git, disk and device. Exit code 7 if something needed is "
         "missing.",
     )  # fmt: skip
     doctor.add_argument("--out", default="out", metavar="DIR", help="where data would go")
+    doctor.add_argument(
+        "--licences", action="store_true", help="instead: every installed package and its licence"
+    )
 
 
 def _doctor(args: argparse.Namespace) -> int:
+    if args.licences:
+        found = sorted(_licence(package) for package in importlib.metadata.distributions())
+        keys = ("name", "version", "licence")
+        rows = [dict(zip(keys, row, strict=True)) for row in found]
+        return show(args, rows, *(f"{n:<32} {v:<16} {licence}" for n, v, licence in found))
     makers: list[Callable[[], list[Check]]] = [
         _python,
         _packages,
@@ -61,6 +71,15 @@ def _doctor(args: argparse.Namespace) -> int:
     fixes = [f"\n    {c.fix}" if c.fix else "" for c in checks]
     show(args, [asdict(c) for c in checks], *map("".join, zip(lines, fixes, strict=True)))
     return ResourceError.exit_code if any(check.state == "bad" for check in checks) else 0
+
+
+def _licence(package: importlib.metadata.Distribution) -> tuple[str, str, str]:
+    """Name, version and licence; a licence that is a whole text is cut to its first line."""
+    about = package.metadata
+    kinds = [c.rpartition(" :: ")[2] for c in about.get_all("Classifier") or [] if "License" in c]
+    text = (about.get("License") or "").strip() or "not stated"
+    stated = about.get("License-Expression") or ", ".join(kinds) or text.splitlines()[0]
+    return package.name, package.version, stated
 
 
 def _python() -> list[Check]:
@@ -154,10 +173,13 @@ def _disk(out: Path) -> list[Check]:
 def _device() -> list[Check]:
     if importlib.util.find_spec("torch") is None:
         return []
+    if shutil.which("nvidia-smi") is None and not Path("/dev/nvidiactl").exists():
+        return [Check("device", "ok", f"CPU, {os.cpu_count()} cores")]  # torch takes 1.4 s to load
     try:
         import torch
     except (ImportError, OSError) as error:
         return [Check("device", "bad", f"torch does not load: {error}", "run `make setup`")]
-    if torch.cuda.is_available():
-        return [Check("device", "ok", torch.cuda.get_device_name(0))]
-    return [Check("device", "ok", f"CPU, {torch.get_num_threads()} threads")]
+    if not torch.cuda.is_available():
+        fix = "torch sees no GPU: install a CUDA build of it, or use the CPU"
+        return [Check("device", "warn", "CPU, although this machine has an NVIDIA driver", fix)]
+    return [Check("device", "ok", torch.cuda.get_device_name(0))]

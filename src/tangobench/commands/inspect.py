@@ -44,6 +44,7 @@ def add(commands: Any) -> None:
 
 
 def _inspect(args: argparse.Namespace) -> int:
+    import tangobench.pipeline.core.no_pandas  # noqa: F401
     from tangobench.commands.data import summary_lines
     from tangobench.pipeline.reading import open_dataset
 
@@ -80,17 +81,15 @@ def _ident(dataset: Any, config: str, row: dict[str, Any]) -> str:
     from tangobench.pipeline.core.side_tables import SideTable
 
     lock = dataset.lock
-    found = record_of(dataset, config, row)
-    if "documents" not in found:
-        words = [found[key] for key in ("path", "declaration", "question") if key in found]
-        return ":".join(words)
-    index = found["documents"][0]["doc_index"]
-    for entry in lock.data["side_files"]:
-        if entry["kind"] == "decisions":
-            if index < entry["rows"]:
-                table = SideTable(dataset.folder, entry, lock.name).table()
-                return str(table["id"][index].as_py())
-            index -= entry["rows"]
+    if "doc_index" not in row:
+        if "path" not in row:
+            row = record_of(dataset, config, row)
+        return ":".join(row[key] for key in ("path", "declaration", "question") if key in row)
+    index = int(row["doc_index"][0])
+    for entry in (entry for entry in lock.data["side_files"] if entry["kind"] == "decisions"):
+        if index < entry["rows"]:
+            return str(SideTable(dataset.folder, entry, lock.name).table()["id"][index].as_py())
+        index -= entry["rows"]
     return ""
 
 

@@ -66,7 +66,7 @@ def test_ranks_that_begin_elsewhere_stop_all(folders):
     processes = start(folders[:2])
     assert ended(processes, 60) == [3, 3]
     for process in processes:
-        error = json.loads(process.stdout.read())
+        error = json.loads(process.stdout.read().splitlines()[-1])
         assert error["error"] == "ranks-disagree"
         assert "rank 0: step 3" in error["message"] and "rank 1: step 0" in error["message"]
     assert step_of(folders[0]) == 3
@@ -82,7 +82,7 @@ def test_a_killed_rank_ends_the_others_and_the_command_resumes(folders):
         time.sleep(0.02)
     processes[2].send_signal(signal.SIGKILL)
     assert all(ended(processes, 60))
-    error = json.loads(processes[0].stdout.read())
+    error = json.loads(processes[0].stdout.read().splitlines()[-1])
     assert error["error"] == "rank-lost"
     assert step_of(folders[0]) < 30
     for other in folders[1:]:
