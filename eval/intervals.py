@@ -14,6 +14,7 @@ Usage: `low, high = wilson(17, 200)`, `two_way(scores).contrast({"a": 1, "b": -1
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,13 +45,20 @@ def wilson(successes: float, total: int) -> tuple[float, float]:
 
 def paired_t(differences: Sequence[float]) -> Interval | None:
     """Mean and 95% interval of paired differences; None with fewer than two pairs."""
-    from scipy import stats
-
     if len(differences) < 2:
         return None
-    mean, error = float(np.mean(differences)), float(stats.sem(differences))
-    half = float(stats.t.ppf((1 + _LEVEL) / 2, len(differences) - 1)) * error
+    mean = float(np.mean(differences))
+    error = float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
+    half = _student(len(differences) - 1) * error
     return mean, mean - half, mean + half
+
+
+@functools.cache
+def _student(freedom: int) -> float:
+    """The quantile of Student's t for a 95% interval."""
+    from scipy.special import stdtrit  # `scipy.stats` takes a second to load
+
+    return float(stdtrit(freedom, (1 + _LEVEL) / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +76,8 @@ class Layout:
 
     def contrast(self, weights: Mapping[str, float]) -> Interval:
         """A weighted sum of arms (weights sum to zero) with its 95% interval."""
-        from scipy import stats
-
         estimate, error = self._contrast(weights)
-        half = float(stats.t.ppf((1 + _LEVEL) / 2, self.freedom)) * error
+        half = _student(self.freedom) * error
         return estimate, estimate - half, estimate + half
 
     def all_pairs(self) -> Iterator[tuple[str, str, Interval]]:

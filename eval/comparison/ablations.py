@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from tangobench.catalogue import METRICS, metrics_of
-from tangobench.eval.comparison.replicate import finish, require_runs
 from tangobench.eval.comparison.tables import spread
 from tangobench.eval.intervals import paired_t
 from tangobench.eval.published import LABELS
@@ -37,6 +36,8 @@ def ablate(
     reporter: Reporter | None = None,
 ) -> dict[str, Any]:
     """Train and score all ablations and the whole models they belong to; run again to resume."""
+    from tangobench.eval.comparison.replicate import finish, require_runs  # with torch
+
     chosen = [run for run in runs("ablation", dataset) if run.recipe.profile == profile]
     require_runs(chosen, profile, dataset, "ablations", "ablation")
     whole = {run.recipe.unablated for run in chosen}

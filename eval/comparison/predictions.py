@@ -28,7 +28,7 @@ from tangobench.eval.intervals import two_way
 from tangobench.eval.published import LABELS, NLL
 from tangobench.eval.render import Table
 from tangobench.eval.scoring.packed import RUNS
-from tangobench.eval.scoring.results import read_result, shipped_results, write_result
+from tangobench.eval.scoring.result_files import read_result, shipped_results, write_result
 from tangobench.model.training.recipes import RECIPES, runs
 
 FORMAT: Final = "tangobench-predictions/1"

@@ -25,7 +25,7 @@ from tangobench.errors import CorruptionError
 from tangobench.eval.intervals import wilson
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
-from tangobench.eval.scoring.results import read_result, write_result
+from tangobench.eval.scoring.result_files import read_result, write_result
 from tangobench.model.config import ARCHS, Arch
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, Run
 from tangobench.pipeline.core import untrusted

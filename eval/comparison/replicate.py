@@ -18,13 +18,8 @@ from typing import Any, Final
 from tangobench.errors import UsageError
 from tangobench.eval.comparison.claims import summarise
 from tangobench.eval.comparison.studies import Study
-from tangobench.eval.scoring.results import (
-    evaluate,
-    read_result,
-    read_results,
-    require_questions,
-    shipped_results,
-)
+from tangobench.eval.scoring.result_files import read_result, read_results, shipped_results
+from tangobench.eval.scoring.results import evaluate, require_questions
 from tangobench.model.training.recipes import RECIPES, Family, Run, runs
 from tangobench.model.training.runs import run_folder
 from tangobench.model.training.train import Options, dataset_of, train

@@ -16,10 +16,9 @@ from typing import Any, Final
 
 from tangobench.catalogue import METRICS, metrics_of, title_of
 from tangobench.eval.comparison.designs import all_studies
-from tangobench.eval.costs.macs import formula
 from tangobench.eval.published import LABELS
 from tangobench.model.config import ARCHS, ModelConfig
-from tangobench.model.macs import FORMULAS
+from tangobench.model.macs import FORMULAS, formula
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, runs
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock import shown_root

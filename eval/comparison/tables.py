@@ -21,7 +21,7 @@ from tangobench.eval import published
 from tangobench.eval.intervals import wilson
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
-from tangobench.model import config
+from tangobench.model import config, macs
 from tangobench.model.config import ARCHS
 from tangobench.model.training.recipes import SEED_PAIRS, runs
 from tangobench.pipeline.core.lock import shown_root
@@ -85,8 +85,6 @@ def parameters() -> Table:
 
 def compute() -> Table:
     """Parameters, operations and scaling on one FineWeb-Edu sequence."""
-    from tangobench.eval.costs import macs
-
     rows = []
     for arch in ARCHS:
         model = config.published(arch, "fineweb")

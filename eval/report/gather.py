@@ -18,7 +18,7 @@ from typing import Any
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import InputError
-from tangobench.eval.scoring.results import read_results, shipped_results
+from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.pipeline.core import untrusted
 from tangobench.pipeline.core.lock import LOCK_NAME, Lock, committed_lock
 from tangobench.pipeline.core.spec import PROFILES, manifest_file

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tangobench.eval.scoring.nll import Scored, Tally
+from tangobench.eval.scoring.tally import Scored, Tally
 from tangobench.model.training.loader import Stream
 from tangobench.pipeline.core.lock import Lock
 

@@ -11,50 +11,18 @@ Usage: `report = exact_match(model, open_dataset(folder), split="validation")`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import torch
 
-from tangobench.eval.intervals import wilson
+from tangobench.eval.scoring.tally import MatchReport
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.dm_math.vocabulary import EOS, SYMBOLS
 from tangobench.pipeline.reading import Dataset, Rows
 
 _LONGEST_ANSWER: Final = 31  # upstream's limit of 30 characters, and EOS
-
-
-@dataclass(slots=True)
-class MatchReport:
-    """Correct and tried answers by combination number; some wrong answers to look at."""
-
-    names: Sequence[str]
-    correct: Counter[int] = field(default_factory=Counter)
-    tried: Counter[int] = field(default_factory=Counter)
-    wrong: list[dict[str, str]] = field(default_factory=list)
-
-    def shares(self) -> dict[str, dict[str, Any]]:
-        """Share and interval of `all`, of each module, difficulty and combination."""
-        groups: dict[str, list[int]] = {"all": list(range(len(self.names)))}
-        for index, name in enumerate(self.names):
-            module, _, difficulty = name.rpartition("/")
-            for group in (f"module:{module}", f"difficulty:{difficulty}", f"combination:{name}"):
-                groups.setdefault(group, []).append(index)
-        return {name: self._share(members) for name, members in groups.items()}
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, for results."""
-        return {"shares": self.shares(), "wrong": self.wrong}
-
-    def _share(self, members: Sequence[int]) -> dict[str, Any]:
-        correct = sum(self.correct[index] for index in members)
-        tried = sum(self.tried[index] for index in members)
-        low, high = wilson(correct, tried)
-        share = correct / tried if tried else None
-        return {"correct": correct, "tried": tried, "share": share, "low": low, "high": high}
 
 
 def exact_match(

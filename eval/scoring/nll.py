@@ -14,13 +14,13 @@ Usage: `scored = score(model, Stream(dataset, "proof", "validation")); scored.ta
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tangobench.eval.scoring.tally import Scored
 from tangobench.model.language import LanguageModel
 from tangobench.model.layers import full_precision
 from tangobench.model.training.loader import Batch, Stream
@@ -32,50 +32,6 @@ NDArray = np.ndarray[Any, Any]
 
 TOKENS_AT_ONCE: Final = 4096  # on a CPU; more leaves the caches
 LOGITS_AT_ONCE: Final = 1 << 24  # 64 MB in float32
-
-
-@dataclass(frozen=True, slots=True)
-class Tally:
-    """A sum of NLLs and how many they are."""
-
-    sum: float
-    count: int
-
-    @property
-    def nll(self) -> float:
-        """The mean, in nats."""
-        return self.sum / self.count if self.count else math.nan
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values; the mean of nothing is null."""
-        return {"nll": self.nll if self.count else None, "sum": self.sum, "count": self.count}
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """Every scored token of a split, in row order."""
-
-    nll: NDArray
-    row: NDArray
-    position: NDArray
-    """Place of the token in its row."""
-    rank: NDArray
-    """Which target of its row it is, from 0."""
-
-    def tally(self, chosen: NDArray | None = None) -> Tally:
-        """Sum and count over all tokens, or over the chosen ones."""
-        values = self.nll if chosen is None else self.nll[chosen]
-        return Tally(float(values.sum(dtype=np.float64)), len(values))
-
-    def by(self, labels: NDArray, names: list[str]) -> dict[str, Tally]:
-        """Sum and count per label; labels without a token are left out."""
-        sums = np.bincount(labels, self.nll, minlength=len(names))
-        counts = np.bincount(labels, minlength=len(names))
-        return {
-            name: Tally(float(sums[label]), int(counts[label]))
-            for label, name in enumerate(names)
-            if counts[label]
-        }
 
 
 def score(

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import CorruptionError, InputError
-from tangobench.eval.scoring.generate import MatchReport
-from tangobench.eval.scoring.nll import Tally
+from tangobench.eval.scoring.tally import MatchReport, Tally
 from tangobench.pipeline.core import sealed, untrusted
 from tangobench.pipeline.core.files import write_atomic
 from tangobench.pipeline.core.hashing import canonical_json
@@ -177,7 +176,7 @@ def _read_tallies(path: Path) -> dict[str, Tallies]:
 
     found: dict[str, Tallies] = {}
     try:
-        columns = pq.read_table(pa.BufferReader(untrusted.read(path))).to_pydict()
+        columns = pq.ParquetFile(pa.BufferReader(untrusted.read(path))).read().to_pydict()
         for run, metric, kind, label, total, count in zip(*columns.values(), strict=True):
             found.setdefault(run, {}).setdefault((metric, kind), {})[label] = (total, count)
     except (OSError, pa.ArrowException, ValueError, TypeError) as error:

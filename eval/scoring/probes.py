@@ -24,8 +24,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from tangobench.eval.scoring.nll import Scored, Tally
 from tangobench.eval.scoring.overlap import shares
+from tangobench.eval.scoring.tally import Scored, Tally
 from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
 from tangobench.pipeline.lean.audit import LONG
 from tangobench.pipeline.reading import Dataset, Rows

@@ -12,20 +12,18 @@ Usage: `path = evaluate(Path("out/runs/sample-dm_math-tango-s17-101"))`.
 
 from __future__ import annotations
 
-import importlib.resources
-import json
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from tangobench.errors import CorruptionError, InputError, MismatchError, UsageError
+from tangobench.errors import CorruptionError, InputError, UsageError
 from tangobench.eval.scoring.breakdowns import breakdowns
 from tangobench.eval.scoring.generate import exact_match
-from tangobench.eval.scoring.nll import TOKENS_AT_ONCE, Scored, bits_per_byte, score
-from tangobench.eval.scoring.packed import RUNS, unpack
+from tangobench.eval.scoring.nll import TOKENS_AT_ONCE, bits_per_byte, score
 from tangobench.eval.scoring.probes import probes
-from tangobench.eval.scoring.result_schema import first_fault
+from tangobench.eval.scoring.result_files import FORMAT, read_result, write_result
+from tangobench.eval.scoring.tally import Scored
 from tangobench.model import build
 from tangobench.model.language import LanguageModel
 from tangobench.model.training import checkpoint
@@ -34,13 +32,10 @@ from tangobench.model.training.metrics import read_metrics
 from tangobench.model.training.provenance import provenance
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import dataset_of
-from tangobench.pipeline.core import sealed, untrusted
-from tangobench.pipeline.core.files import write_atomic
-from tangobench.pipeline.core.lock import proven_content, require_data
+from tangobench.pipeline.core.lock import require_data
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.reading import Dataset
 
-FORMAT: Final = "tangobench-result/1"
 _EXTRAS: Final = ("exact_match", "probes", "proof_check", "tests")
 _CURVE_POINTS: Final = 100
 
@@ -276,109 +271,3 @@ def validation_curve(rows: list[dict[str, Any]]) -> dict[str, list[list[float]]]
         for config, value in row.get("validation_nll", {}).items():
             found.setdefault(config, []).append([row["step"] + 1, round(value, 6)])
     return found
-
-
-def write_result(path: Path, body: dict[str, Any]) -> Path:
-    """Write an object with its checksum."""
-    write_atomic(path, sealed.seal(body))
-    return path
-
-
-def read_result(path: Path, form: str = FORMAT) -> dict[str, Any]:
-    """A result whose checksum holds."""
-    try:
-        data = sealed.unseal(untrusted.read(path))
-    except (OSError, ValueError):
-        data = {}
-    return _checked(data, path, form)
-
-
-def _checked(data: dict[str, Any], path: Path, form: str) -> dict[str, Any]:
-    wrong: str | None = ""
-    try:
-        whole = data.get("format") == form and (form != FORMAT or _is_result(data))
-        wrong = first_fault(data) if whole and form == FORMAT else None
-    except (ValueError, KeyError, AttributeError, TypeError):
-        whole = False
-    if not whole or wrong:
-        raise CorruptionError(
-            f"result {path} is damaged, edited or no {form}" + (f": {wrong}" if wrong else ""),
-            kind="result-corrupt",
-            fix="score the run again with `tangobench eval`",
-            path=str(path),
-        )
-    if form == FORMAT and (content := proven_content(data["data"])):
-        data["data"]["content_root"] = content
-    return data
-
-
-def _is_result(data: dict[str, Any]) -> bool:
-    """Whether the fields that tables are made of are there and agree; KeyError if one is not."""
-    seeds, place = data["seeds"], data["data"]
-    run = checkpoint.described_run(data, [seeds["initialisation"], seeds["data_order"]])
-    claimed = [data[key] for key in ("family", "dataset", "arch", "depth")]
-    return (
-        run is not None
-        and claimed == [getattr(run.recipe, key) for key in ("family", "dataset", "arch", "depth")]
-        and all(isinstance(place[key], str) for key in ("name", "profile", "root"))
-        and all(isinstance(s["nll"], int | float) for s in data["scores"].values())
-    )
-
-
-def shipped_results() -> Path:
-    """The folder of results that comes with the package."""
-    return Path(str(importlib.resources.files("tangobench.results")))
-
-
-def read_results(folders: list[Path]) -> list[dict[str, Any]]:
-    """All run results in some folders, by run name; the first folder that has a run wins."""
-    found: dict[str, dict[str, Any]] = {}
-    for folder in folders:
-        for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-            if not _is_another_kind(path):
-                result = read_result(path)
-                _require_name(path, result["run"])
-                found.setdefault(result["run"], result)
-        for result in unpack(folder):
-            found.setdefault(result["run"], _checked(result, folder / RUNS, FORMAT))
-    results = [found[name] for name in sorted(found)]
-    _require_one_content(results)
-    return results
-
-
-def _require_one_content(results: list[dict[str, Any]]) -> None:
-    """Tables group runs by root: one root must mean the same rows in the same splits."""
-    contents: dict[str, str | None] = {}
-    for result in results:
-        root, content = result["data"]["root"], result["data"].get("content_root")
-        if contents.setdefault(root, content) != content:
-            raise MismatchError(
-                f"runs on root {root} were scored on different contents: run {result['run']} on "
-                f"content root {content}, another on {contents[root]}",
-                kind="content-root-mismatch",
-                fix="move the results of one of the two datasets away, or score them again",
-                found=content,
-                expected=contents[root],
-            )
-
-
-def _require_name(path: Path, run: str) -> None:
-    if path.stem != run:
-        raise CorruptionError(
-            f"result {path} is that of run {run}: renamed or swapped",
-            kind="result-renamed",
-            fix=f"name it {run}.json, or score the run again",
-            path=str(path),
-        )
-
-
-def _is_another_kind(path: Path) -> bool:
-    """Whether a file is one of our other objects, such as a replication, and whole."""
-    try:
-        form = str(json.loads(untrusted.read(path))["format"])
-        if form.startswith("tangobench-") and form != FORMAT:
-            read_result(path, form)  # a flipped bit in the name of the format is no other kind
-            return True
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        pass  # damaged: `read_result` will say so
-    return False

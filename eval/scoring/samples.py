@@ -19,7 +19,8 @@ import torch
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import InputError
 from tangobench.eval.scoring.generate import continuations
-from tangobench.eval.scoring.nll import Tally, batches_of, token_nll
+from tangobench.eval.scoring.nll import batches_of, token_nll
+from tangobench.eval.scoring.tally import Tally
 from tangobench.model.language import LanguageModel
 from tangobench.model.training.loader import Stream
 from tangobench.model.training.recipes import Precision

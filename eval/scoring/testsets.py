@@ -19,16 +19,15 @@ import numpy as np
 from tangobench.errors import CorruptionError, MismatchError, UsageError
 from tangobench.eval.scoring.generate import exact_match
 from tangobench.eval.scoring.nll import TOKENS_AT_ONCE, score
+from tangobench.eval.scoring.result_files import read_result, write_result
 from tangobench.eval.scoring.results import (
     add_extra,
     data_of,
     evaluate,
     final_checkpoint,
     model_of,
-    read_result,
     require_finite,
     require_root,
-    write_result,
 )
 from tangobench.model.language import LanguageModel
 from tangobench.model.training.loader import Stream

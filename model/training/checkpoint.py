@@ -12,27 +12,22 @@ Usage: `save(folder, Checkpoint(...)); checkpoint = load(latest(folder))`.
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import safetensors
 import safetensors.torch
 import torch
-from pydantic import TypeAdapter
 
-from tangobench.errors import CorruptionError, InputError, MismatchError, TangobenchError
-from tangobench.model.config import ARCHS, Arch, is_known
+from tangobench.errors import CorruptionError, InputError, MismatchError
 from tangobench.model.training.optim import MOMENTS
-from tangobench.model.training.recipes import Recipe, Run
+from tangobench.model.training.recipes import Run
+from tangobench.model.training.runs import described_run
 from tangobench.pipeline.core import untrusted
 from tangobench.pipeline.core.files import PARTIAL, write_atomic
 from tangobench.pipeline.core.hashing import sha256_bytes
-from tangobench.pipeline.core.lock_schema import NAME
 from tangobench.pipeline.core.sealed import Broken, seal, unseal
 
 FORMAT: Final = "tangobench-checkpoint/1"
@@ -48,9 +43,6 @@ _KEYS: Final = {
     "tensors": dict,
     "provenance": dict,
 }
-_NAME: Final = re.compile(NAME)
-_RECIPE: Final = TypeAdapter(Recipe)
-_MOST_PARAMS: Final = 1 << 34
 _TENSOR_KEYS: Final = {"file": str, "bytes": int, "sha256": str}
 
 
@@ -249,34 +241,6 @@ def run_of(checkpoint: Checkpoint, path: Path) -> Run:
     if found != expected:
         raise _corrupt(path, f"it has {found:,} parameters, its recipe {expected:,}")
     return run
-
-
-def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
-    """The run of a recipe and seeds, if its name and hash are those that stand beside them."""
-    try:
-        recipe = _recipe(meta["recipe"])
-        run = Run(recipe, *seeds)
-        plain = recipe.as_json() == meta["recipe"] and all(type(seed) is int for seed in seeds)
-        names = (recipe.name, recipe.dataset, recipe.profile)  # parts of paths
-        plain = plain and all(map(_NAME.fullmatch, names))
-        # Results of an architecture that nobody registered in this process are still results.
-        fits = not is_known(recipe.arch) or recipe.model_config().total_params <= _MOST_PARAMS
-        same = (run.name, run.sha256) == (meta["run"], meta["run_sha256"])
-    except (ValueError, TypeError, ArithmeticError, LookupError, TangobenchError):
-        return None
-    return run if plain and fits and same else None
-
-
-def _recipe(values: Mapping[str, Any]) -> Recipe:
-    """A recipe from plain values, each of its field's type; an architecture may be one's own."""
-    arch = values["arch"]
-    if arch in ARCHS:
-        recipe: Recipe = _RECIPE.validate_json(json.dumps(values), strict=True)
-        return recipe
-    if not isinstance(arch, str) or not _NAME.fullmatch(arch):
-        raise ValueError(f"arch is {arch!r}")
-    plain: Recipe = _RECIPE.validate_json(json.dumps({**values, "arch": ARCHS[0]}), strict=True)
-    return dataclasses.replace(plain, arch=cast(Arch, arch))
 
 
 def generator_state(checkpoint: Checkpoint, path: Path) -> torch.Tensor:

@@ -7,17 +7,28 @@ Usage: `run_folder(Path("out"), run)`, `find_run_folder("mini-dm_math-tango-s17-
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
-from tangobench.errors import CorruptionError
-from tangobench.model.training.recipes import Run
+from pydantic import TypeAdapter
+
+from tangobench.errors import CorruptionError, TangobenchError
+from tangobench.model.config import ARCHS, Arch, is_known
+from tangobench.model.training.recipes import Recipe, Run
 from tangobench.pipeline.core import untrusted
 from tangobench.pipeline.core.files import write_atomic
+from tangobench.pipeline.core.lock_schema import NAME
 from tangobench.pipeline.core.remote import Place, place_of
 
 _DATA: Final = "dataset.txt"
 _LONGEST: Final = 1 << 16
+_NAME: Final = re.compile(NAME)
+_RECIPE: Final = TypeAdapter(Recipe)
+_MOST_PARAMS: Final = 1 << 34
 
 
 def run_folder(out: Path, run: Run) -> Path:
@@ -55,3 +66,31 @@ def dataset_place(out: Path, run: Run) -> Place:
             fix="remove it: the dataset is then looked for as OUT/DATASET-PROFILE",
             path=str(note),
         ) from None
+
+
+def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
+    """The run of a recipe and seeds, if its name and hash are those that stand beside them."""
+    try:
+        recipe = _recipe(meta["recipe"])
+        run = Run(recipe, *seeds)
+        plain = recipe.as_json() == meta["recipe"] and all(type(seed) is int for seed in seeds)
+        names = (recipe.name, recipe.dataset, recipe.profile)  # parts of paths
+        plain = plain and all(map(_NAME.fullmatch, names))
+        # Results of an architecture that nobody registered in this process are still results.
+        fits = not is_known(recipe.arch) or recipe.model_config().total_params <= _MOST_PARAMS
+        same = (run.name, run.sha256) == (meta["run"], meta["run_sha256"])
+    except (ValueError, TypeError, ArithmeticError, LookupError, TangobenchError):
+        return None
+    return run if plain and fits and same else None
+
+
+def _recipe(values: Mapping[str, Any]) -> Recipe:
+    """A recipe from plain values, each of its field's type; an architecture may be one's own."""
+    arch = values["arch"]
+    if arch in ARCHS:
+        recipe: Recipe = _RECIPE.validate_json(json.dumps(values), strict=True)
+        return recipe
+    if not isinstance(arch, str) or not _NAME.fullmatch(arch):
+        raise ValueError(f"arch is {arch!r}")
+    plain: Recipe = _RECIPE.validate_json(json.dumps({**values, "arch": ARCHS[0]}), strict=True)
+    return dataclasses.replace(plain, arch=cast(Arch, arch))

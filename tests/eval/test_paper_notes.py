@@ -12,7 +12,7 @@ import torch
 from awake_models import awake, random_tokens
 
 from tangobench.eval.published import NLL, PARAMETERS
-from tangobench.eval.scoring.results import read_results
+from tangobench.eval.scoring.result_files import read_results
 from tangobench.model.config import ARCHS, TARGET_PARAMS, ModelConfig, matched, published
 from tangobench.model.training.recipes import RECIPES
 from tangobench.pipeline import api

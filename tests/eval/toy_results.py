@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tangobench.eval.scoring.generate import MatchReport
-from tangobench.eval.scoring.results import FORMAT, write_result
+from tangobench.eval.scoring.result_files import FORMAT, write_result
+from tangobench.eval.scoring.tally import MatchReport
 from tangobench.model.config import ARCHS
 from tangobench.model.training.recipes import Run, runs
 from tangobench.pipeline.core.lock import read_lock

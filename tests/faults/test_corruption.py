@@ -195,7 +195,8 @@ def out(scored, tmp_path):
 
 def read_run(out: Path, name: str = "one") -> None:
     """Everything that is believed of a run: its checkpoints, its log, its result."""
-    from tangobench.eval.scoring.results import final_checkpoint, read_results
+    from tangobench.eval.scoring.result_files import read_results
+    from tangobench.eval.scoring.results import final_checkpoint
     from tangobench.model.training import checkpoint
     from tangobench.model.training.metrics import read_metrics
 

@@ -8,7 +8,7 @@ import forge
 import pytest
 
 from tangobench.errors import MismatchError
-from tangobench.eval.scoring.results import read_results
+from tangobench.eval.scoring.result_files import read_results
 from tangobench.pipeline.core.lock import committed_lock
 
 SIDES = {"train": "validation", "validation": "train"}

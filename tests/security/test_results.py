@@ -17,7 +17,7 @@ from tangobench.eval.comparison.own import own_tables
 from tangobench.eval.comparison.tables import paper_tables
 from tangobench.eval.render import render
 from tangobench.eval.report.site import write_report
-from tangobench.eval.scoring.results import read_result, read_results
+from tangobench.eval.scoring.result_files import read_result, read_results
 
 ODD = st.one_of(
     st.none(),

@@ -75,11 +75,11 @@ def _doctor(args: argparse.Namespace) -> int:
 
 def _licence(package: importlib.metadata.Distribution) -> tuple[str, str, str]:
     """Name, version and licence; a licence that is a whole text is cut to its first line."""
-    about = package.metadata
-    kinds = [c.rpartition(" :: ")[2] for c in about.get_all("Classifier") or [] if "License" in c]
-    text = (about.get("License") or "").strip() or "not stated"
-    stated = about.get("License-Expression") or ", ".join(kinds) or text.splitlines()[0]
-    return package.name, package.version, stated
+    about = package.metadata.json
+    kinds = [c.rpartition(" :: ")[2] for c in about.get("classifier", []) if "License" in c]
+    text = str(about.get("license", "")).strip() or "not stated"
+    stated = about.get("license_expression") or ", ".join(kinds) or text.splitlines()[0]
+    return package.name, package.version, str(stated)
 
 
 def _python() -> list[Check]:

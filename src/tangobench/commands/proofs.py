@@ -40,14 +40,8 @@ def add(commands: Any) -> None:
 def _check(args: argparse.Namespace) -> int:
     from tangobench.eval.proofs.check import check_proofs
     from tangobench.eval.proofs.log import ProofLog
-    from tangobench.eval.scoring.results import (
-        add_extra,
-        final_checkpoint,
-        model_of,
-        read_result,
-        require_root,
-        write_result,
-    )
+    from tangobench.eval.scoring.result_files import read_result, write_result
+    from tangobench.eval.scoring.results import add_extra, final_checkpoint, model_of, require_root
     from tangobench.model.training.provenance import provenance
     from tangobench.model.training.runs import find_run_folder
     from tangobench.model.training.train import dataset_of

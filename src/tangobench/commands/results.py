@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
 def _pack(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison.recall import pack_recall
     from tangobench.eval.scoring.packed import pack
-    from tangobench.eval.scoring.results import read_results
+    from tangobench.eval.scoring.result_files import read_results
 
     for folder in args.folders:
         if not folder.is_dir():
@@ -72,7 +72,7 @@ def _findings(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison.findings import findings, pictures
     from tangobench.eval.comparison.predictions import read_predictions
     from tangobench.eval.comparison.recall import read_recall
-    from tangobench.eval.scoring.results import read_results, shipped_results
+    from tangobench.eval.scoring.result_files import read_results, shipped_results
     from tangobench.pipeline.core.files import write_atomic
 
     folders = [*args.folders, shipped_results()]
@@ -91,7 +91,7 @@ def _predictions(args: argparse.Namespace) -> int:
         write_predictions,
     )
     from tangobench.eval.render import render
-    from tangobench.eval.scoring.results import read_results, shipped_results
+    from tangobench.eval.scoring.result_files import read_results, shipped_results
 
     results = read_results([*args.folders, shipped_results()])
     if args.write is not None:
@@ -105,7 +105,7 @@ def _predictions(args: argparse.Namespace) -> int:
 
 def _unpack(args: argparse.Namespace) -> int:
     from tangobench.eval.scoring.packed import unpack
-    from tangobench.eval.scoring.results import shipped_results, write_result
+    from tangobench.eval.scoring.result_files import shipped_results, write_result
 
     results = list(unpack(args.source or shipped_results()))
     for result in results:

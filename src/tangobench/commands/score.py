@@ -158,7 +158,8 @@ def _add_replicate(commands: Any) -> None:
 
 
 def _eval(args: argparse.Namespace) -> int:
-    from tangobench.eval.scoring.results import evaluate, read_result
+    from tangobench.eval.scoring.result_files import read_result
+    from tangobench.eval.scoring.results import evaluate
     from tangobench.eval.scoring.testsets import score_on
     from tangobench.model.training.runs import find_run_folder
 
@@ -242,6 +243,7 @@ def _print_scores(result: dict[str, Any]) -> None:
 
 
 def _tables(args: argparse.Namespace) -> int:
+    import tangobench.pipeline.core.no_pandas  # noqa: F401
     from tangobench.eval.comparison.beyond import beyond_tables
     from tangobench.eval.comparison.claims import replication_tables
     from tangobench.eval.comparison.designs import studies_in
@@ -250,7 +252,7 @@ def _tables(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison.study_tables import study_tables
     from tangobench.eval.comparison.tables import paper_tables
     from tangobench.eval.render import render
-    from tangobench.eval.scoring.results import read_results, shipped_results
+    from tangobench.eval.scoring.result_files import read_results, shipped_results
 
     for folder in args.folders:
         if not folder.is_dir():
@@ -340,7 +342,7 @@ def _replicate(args: argparse.Namespace) -> int:
 def _compare(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison.own import choose, compared
     from tangobench.eval.render import render
-    from tangobench.eval.scoring.results import read_results, shipped_results
+    from tangobench.eval.scoring.result_files import read_results, shipped_results
 
     results = read_results([Path(args.out) / "results", shipped_results()])
     table = compared(choose(results, [Path(name).name for name in args.runs]))
@@ -353,7 +355,7 @@ def _study(args: argparse.Namespace, extras: tuple[str, ...]) -> int:
     from tangobench.eval.comparison.studies import analyse, plan, prior_residual
     from tangobench.eval.comparison.study_tables import plan_table, study_tables
     from tangobench.eval.render import render
-    from tangobench.eval.scoring.results import read_results, shipped_results
+    from tangobench.eval.scoring.result_files import read_results, shipped_results
 
     out = Path(args.out)
     study = STUDIES[args.study](args.profile or "mini")
@@ -379,7 +381,7 @@ def _study(args: argparse.Namespace, extras: tuple[str, ...]) -> int:
 def _recall(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison.recall import read_recall, recall_runs, recall_table, run_recall
     from tangobench.eval.render import render
-    from tangobench.eval.scoring.results import shipped_results
+    from tangobench.eval.scoring.result_files import shipped_results
 
     runs = recall_runs(20 if args.profile == "sample" else 600)
     if args.plan:

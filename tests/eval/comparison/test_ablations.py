@@ -11,7 +11,7 @@ from tangobench.errors import UsageError
 from tangobench.eval.comparison import ablations as module
 from tangobench.eval.comparison import replicate as replication
 from tangobench.eval.comparison.ablations import ablate, ablation_tables, differences, label
-from tangobench.eval.scoring.results import read_results
+from tangobench.eval.scoring.result_files import read_results
 from tangobench.model.training.recipes import RECIPES, Run, runs
 
 ROOT = "a" * 64

@@ -13,7 +13,7 @@ from tangobench.eval.comparison.tables import share_text
 from tangobench.eval.intervals import wilson
 from tangobench.eval.render import render
 from tangobench.eval.report.site import write_report
-from tangobench.eval.scoring.results import read_results
+from tangobench.eval.scoring.result_files import read_results
 from tangobench.model.training.recipes import runs
 
 

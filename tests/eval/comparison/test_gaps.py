@@ -9,7 +9,7 @@ import pytest
 from tangobench.eval.comparison.gaps import gap_tables, gaps, model_name
 from tangobench.eval.intervals import wilson
 from tangobench.eval.report.gaps import gap_figure
-from tangobench.eval.scoring.results import read_results
+from tangobench.eval.scoring.result_files import read_results
 
 MODULES = {"interpolate": ("a__x", "measurement__time"), "extrapolate": ("a__x_big",)}
 

@@ -11,7 +11,7 @@ from tangobench.errors import MismatchError, UsageError
 from tangobench.eval.comparison.designs import STUDIES
 from tangobench.eval.comparison.own import choose, compared, own_tables
 from tangobench.eval.comparison.runs import groups
-from tangobench.eval.scoring.results import read_results, shipped_results
+from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.model.training.recipes import RECIPES, Run, runs, varied
 
 WIDE = varied(RECIPES["mini-dm_math-tango"], d_model=256)

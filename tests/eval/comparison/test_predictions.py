@@ -23,7 +23,7 @@ from tangobench.eval.comparison.predictions import (
 )
 from tangobench.eval.comparison.studies import analyse
 from tangobench.eval.published import NLL
-from tangobench.eval.scoring.results import read_results, shipped_results
+from tangobench.eval.scoring.result_files import read_results, shipped_results
 
 
 @pytest.fixture(scope="module")

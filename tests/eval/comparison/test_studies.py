@@ -21,7 +21,7 @@ from tangobench.eval.comparison.studies import (
     verdict,
 )
 from tangobench.eval.comparison.study_tables import multipliers, plan_table, study_tables
-from tangobench.eval.scoring.results import read_results, shipped_results
+from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.model.training.recipes import RECIPES, SEED_PAIRS, runs
 from tangobench.pipeline.core.lock import committed_lock
 from tangobench.pipeline.dm_math.combinations import NAMES

@@ -25,7 +25,7 @@ from tangobench.eval.comparison.claims import (
 from tangobench.eval.comparison.tables import compute, nll_table, paper_tables, parameters, spread
 from tangobench.eval.costs.speed import speed_tables
 from tangobench.eval.render import Table, render
-from tangobench.eval.scoring.results import write_result
+from tangobench.eval.scoring.result_files import write_result
 from tangobench.model.config import ARCHS
 from tangobench.model.training.recipes import runs
 

@@ -17,7 +17,8 @@ from tangobench.eval.proofs import wasm
 from tangobench.eval.proofs.check import check_proofs, theorems
 from tangobench.eval.proofs.log import ProofLog
 from tangobench.eval.proofs.tasks import Verdict
-from tangobench.eval.scoring.results import evaluate, read_result
+from tangobench.eval.scoring.result_files import read_result
+from tangobench.eval.scoring.results import evaluate
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline import api

@@ -28,7 +28,7 @@ from tangobench.eval.report.rows import markup, shown_row, spread, texts, visibl
 from tangobench.eval.report.site import write_report
 from tangobench.eval.report.speed import bounds, growth_figures, reached, speed_context
 from tangobench.eval.report.standings import standings
-from tangobench.eval.scoring.results import read_results, shipped_results
+from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.pipeline.core.lock import Lock, committed_lock, read_lock
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokenizer.gpt2 import gpt2

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tangobench.eval.scoring.nll import Scored, bits_per_byte, scored_bytes
+from tangobench.eval.scoring.nll import bits_per_byte, scored_bytes
+from tangobench.eval.scoring.tally import Scored
 from tangobench.model.training.loader import Stream
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2

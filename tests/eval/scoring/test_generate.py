@@ -10,7 +10,8 @@ import torch
 
 from tangobench.cli import main
 from tangobench.eval.scoring.generate import exact_match
-from tangobench.eval.scoring.results import evaluate, read_result
+from tangobench.eval.scoring.result_files import read_result
+from tangobench.eval.scoring.results import evaluate
 from tangobench.model import build
 from tangobench.model.decode import DecodeState
 from tangobench.model.language import LanguageModel

@@ -9,7 +9,7 @@ import pytest
 from tokenizers_made import TEXTS, register, write
 
 from tangobench.cli import main
-from tangobench.eval.scoring.results import read_result
+from tangobench.eval.scoring.result_files import read_result
 from tangobench.pipeline.reading import open_dataset
 
 

@@ -10,7 +10,12 @@ import pytest
 from tangobench.cli import main
 from tangobench.errors import CorruptionError, InputError
 from tangobench.eval.scoring.packed import RUNS, TALLIES, pack, unpack
-from tangobench.eval.scoring.results import read_result, read_results, shipped_results, write_result
+from tangobench.eval.scoring.result_files import (
+    read_result,
+    read_results,
+    shipped_results,
+    write_result,
+)
 
 
 @pytest.fixture(scope="module")

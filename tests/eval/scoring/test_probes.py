@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tangobench.cli import main
-from tangobench.eval.scoring.nll import Scored
 from tangobench.eval.scoring.probes import Probe, _forms, near_twin, novelty, probes, proofs
-from tangobench.eval.scoring.results import read_result
+from tangobench.eval.scoring.result_files import read_result
+from tangobench.eval.scoring.tally import Scored
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline.dm_math import vocabulary

@@ -12,14 +12,8 @@ import torch
 from tangobench.cli import main
 from tangobench.errors import CorruptionError, InputError, MismatchError, UsageError
 from tangobench.eval.scoring import results
-from tangobench.eval.scoring.results import (
-    curve,
-    evaluate,
-    model_of,
-    read_result,
-    read_results,
-    write_result,
-)
+from tangobench.eval.scoring.result_files import read_result, read_results, write_result
+from tangobench.eval.scoring.results import curve, evaluate, model_of
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 
