@@ -81,19 +81,16 @@ def _of_tiktoken(own: Defined) -> Tokenizer:
     names = {token: "".join(back.get(b, chr(b)) for b in token) for token in ranks}
     pairs = [_halves(token, ranks) for token in sorted(ranks, key=ranks.__getitem__)]
     merges = [(names[pair[0]], names[pair[1]]) for pair in pairs if pair]
-    tokenizer = Tokenizer(models.BPE({names[t]: i for t, i in ranks.items()}, merges))
+    vocabulary = {name: ranks[token] for token, name in names.items()} | own.document["special"]
+    gaps = set(range(own.size)) - set(vocabulary.values())  # ids of a tokenizer.json have none
+    vocabulary |= {f"<unused {ident}>": ident for ident in gaps}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     cut = pre_tokenizers.Split(Regex(own.document["pattern"]), behavior="isolated")
     whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([cut, whole])
     tokenizer.decoder = decoders.ByteLevel()
-    special = sorted(own.document["special"].items(), key=lambda item: item[1])
-    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name, _ in special])
-    if any(tokenizer.token_to_id(name) != ident for name, ident in special):
-        raise InputError(
-            "the encoding's special tokens have ids that a tokenizer.json cannot give them",
-            kind="tokenizer-unfit",
-            fix="train on a tokenizer.json instead",
-        )
+    special = [AddedToken(name, normalized=False) for name in own.document["special"]]
+    tokenizer.add_special_tokens(special)
     return tokenizer
 
 

@@ -14,6 +14,7 @@ import torch
 from awake_models import awake, random_tokens
 from hypothesis import given
 from hypothesis import strategies as st
+from tokenizers_made import KINDS, TEXTS, register, write
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tangobench.cli import main
@@ -21,10 +22,17 @@ from tangobench.errors import CorruptionError, InputError
 from tangobench.eval.scoring.results import load_model
 from tangobench.model.config import ARCHS
 from tangobench.model.hf import TangobenchConfig, TangobenchForCausalLM, export, wrap
-from tangobench.model.hf_tokenizers import gpt2_tokenizer, math_tokenizer, tokenizer_for
+from tangobench.model.hf_tokenizers import (
+    gpt2_tokenizer,
+    math_tokenizer,
+    own_tokenizer,
+    tokenizer_for,
+)
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline.dm_math import vocabulary
+from tangobench.pipeline.tokenizer.defined import make
+from tangobench.pipeline.tokenizer.definitions import read_definition
 from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
 PROMPT = random_tokens(3, 20) + 4  # no special symbol among them
@@ -155,6 +163,18 @@ def test_a_strange_character_has_no_id():
 def test_no_tokenizer_for_a_toy_vocabulary():
     with pytest.raises(InputError, match="11 tokens"):
         tokenizer_for(11)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tokenizer_of_your_own(kind, tmp_path):
+    name = register().name if kind == "tiktoken" else str(write(tmp_path / "t.json", kind))
+    own = make(read_definition(name), "<|endoftext|>")
+    exported = own_tokenizer(own)
+    assert (exported.eos_token_id, exported.pad_token_id) == (own.eot, own.eot)
+    for text in (*TEXTS, "héllo → 123 \n\n x'", "simp  [12]"):
+        ids = own.encode(text).tolist()
+        assert exported(text, add_special_tokens=False)["input_ids"] == ids
+        assert exported.decode(ids) == text
 
 
 def test_export_command(tmp_path, make_toy_math, capsys):
