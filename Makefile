@@ -127,6 +127,8 @@ test-scale: $(STAMP) ## the driver at the size of all of FineWeb-Edu, on a simul
 
 test-faults: $(STAMP) ## kill, corrupt, starve and lie to every builder and reader; writes the table of docs/guarantees.md
 	@mkdir -p build
+	@{ command -v nft && command -v ip && command -v faketime; } >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -qq update \
+	  && apt-get -qq install -y nftables iproute2 faketime; } || echo "without nftables, iproute2 and faketime some tests are skipped"
 	$(TEST) -m faults --junitxml=build/faults.xml
 	$(BIN)/python tests/support/fault_table.py build/faults.xml docs/guarantees.md
 

@@ -157,6 +157,7 @@ def test_readers_fetch_a_shard_once_and_never_list(published, s3_server, monkeyp
     (kept,) = cache_folder().iterdir()
     kept.write_bytes(kept.read_bytes()[:-1] + b"?")  # the copy rots: it is fetched again
     assert open_dataset(str(published.folder)).rows("wide", "train").tokens(0).tolist()
+    assert calls.count(SHARD.split("/")[1]) == 2
     path = published.folder / SHARD
     path.write(path.read()[:-1] + b"?")
     assert open_dataset(str(published.folder)).rows("wide", "train").tokens(0).tolist()
