@@ -15,12 +15,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tangobench.catalogue import TEST_SETS, title_of
+from tangobench.catalogue import TEST_SETS, metrics_of, title_of
 from tangobench.eval.comparison.tables import ONE_LEVEL, marked, share_text, spread
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
 from tangobench.model.config import ARCHS
 from tangobench.model.training.recipes import RECIPES, SEED_PAIRS
+from tangobench.pipeline.core.hashing import digest
 
 Result = dict[str, Any]
 
@@ -46,7 +47,7 @@ class Gap:
     def nlls(self, model: str) -> list[list[float]]:
         """By stage (validation, then each part): the NLL of every run."""
         runs = self.by_model[model]
-        stages = [[run["scores"][self.dataset] for run in runs]]
+        stages = [[_validation(run) for run in runs]]
         stages += [[run["tests"][self.tests]["scores"][p] for run in runs] for p in self.parts]
         return [[float(score["nll"]) for score in stage] for stage in stages]
 
@@ -74,17 +75,26 @@ class Gap:
         return [name for name in wanted if name not in there]
 
 
+def _validation(run: Result) -> dict[str, Any]:
+    """The score that decides; a dataset of one's own has one of its own name."""
+    scores: dict[str, Any] = run["scores"]
+    known = [name for name in metrics_of(run["dataset"]) if name in scores]
+    found: dict[str, Any] = scores[(known or list(scores))[0]]
+    return found
+
+
 def gaps(results: Sequence[Result]) -> Iterator[Gap]:
-    """One for every pair of a training dataset and a test set."""
-    found: dict[tuple[str, str, str, str], dict[tuple[int, str], list[Result]]] = {}
+    """One for every pair of a training dataset and a test set (the same modules of it)."""
+    found: dict[tuple[str, ...], dict[tuple[int, str], list[Result]]] = {}
     for run in results:
         for name, scored in run.get("tests", {}).items():
-            key = (name, run["dataset"], run["data"]["root"], scored["data"]["root"])
+            modules = digest({part: sorted(found) for part, found in scored["modules"].items()})
+            key = (name, run["dataset"], run["data"]["root"], scored["data"]["root"], modules)
             place = ARCHS.index(run["arch"]) if run["arch"] in ARCHS else len(ARCHS)
             models = found.setdefault(key, {})
             models.setdefault((place, run["recipe"]["name"]), []).append(run)
     for key, models in sorted(found.items()):
-        yield Gap(*key, {name: models[place, name] for place, name in sorted(models)})
+        yield Gap(*key[:4], {name: models[place, name] for place, name in sorted(models)})
 
 
 def model_name(recipe: str) -> str:

@@ -20,20 +20,18 @@ Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e300, le=1e300)]
 _STRICT: Final = ConfigDict(strict=True, extra="allow", regex_engine="python-re")
 
 
-class Tally(TypedDict):
-    """A mean NLL and what it is a mean of."""
-
+class _Strict(TypedDict):
     __pydantic_config__ = _STRICT  # type: ignore[misc]
+
+
+class _Tally(_Strict):  # A mean NLL and what it is a mean of
     nll: Number | None
     sum: NotRequired[Number]
     count: NotRequired[Count]
     rows: NotRequired[Count]
 
 
-class Score(TypedDict):
-    """The score of a metric."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Score(_Strict):  # The score of a metric
     nll: Number
     sum: NotRequired[Number]
     count: NotRequired[Count]
@@ -41,10 +39,7 @@ class Score(TypedDict):
     bytes: NotRequired[Count]
 
 
-class Share(TypedDict):
-    """Right answers of those tried."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Share(_Strict):  # Right answers of those tried
     correct: Count
     tried: Count
     share: NotRequired[Number | None]
@@ -52,81 +47,60 @@ class Share(TypedDict):
     high: NotRequired[Number | None]
 
 
-class Matches(TypedDict):
-    """Exact match."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    shares: dict[str, Share]
+class _Matches(_Strict):  # Exact match
+    shares: dict[str, _Share]
 
 
-class Probe(TypedDict):
-    """A probe."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
-    groups: dict[str, Tally]
+class _Probe(_Strict):  # A probe
+    groups: dict[str, _Tally]
 
 
-class TestModule(TypedDict):
-    """NLL and right answers of a module of a test set."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _TestModule(_Strict):  # NLL and right answers of a module of a test set
     sum: Number
     count: Annotated[Count, Field(ge=1)]
     correct: Count
     tried: Annotated[Count, Field(ge=1)]
 
 
-class TestSet(TypedDict):
-    """A run on a test set."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _TestSet(_Strict):  # A run on a test set
     data: dict[str, str]
-    scores: Annotated[dict[str, Score], Field(min_length=1)]
-    modules: dict[str, dict[str, TestModule]]
+    scores: Annotated[dict[str, _Score], Field(min_length=1)]
+    modules: dict[str, dict[str, _TestModule]]
 
 
-class Model(TypedDict):
-    """Sizes of the model."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Model(_Strict):  # Sizes of the model
     width: Count
     nonembedding_params: Count
     total_params: Count
 
 
-class Training(TypedDict):
-    """What training took."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Training(_Strict):  # What training took
     seconds: Number
     tokens: Count
     tokens_per_second: Number | None
 
 
-class Result(TypedDict):
-    """A scored run; recipe, seeds and names are checked against each other elsewhere."""
-
-    __pydantic_config__ = _STRICT  # type: ignore[misc]
+class _Result(_Strict):  # A scored run; recipe, seeds and names are checked elsewhere
     run: Name
     data: dict[str, str]
-    model: Model
+    model: _Model
     step: Count
     checkpoint_sha256: Sha256
-    scores: Annotated[dict[str, Score], Field(min_length=1)]
-    breakdowns: dict[str, dict[str, dict[str, Tally]]]
+    scores: Annotated[dict[str, _Score], Field(min_length=1)]
+    breakdowns: dict[str, dict[str, dict[str, _Tally]]]
     curve: dict[str, list[tuple[Count, Number]]]
     validation_curve: NotRequired[dict[str, list[tuple[Count, Number]]]]
-    training: Training
+    training: _Training
     trained_with: dict[str, str | int | None]
     scored_with: dict[str, str | int | None]
-    exact_match: NotRequired[Matches]
-    probes: NotRequired[dict[str, dict[str, Probe]]]
-    tests: NotRequired[dict[str, TestSet]]
+    exact_match: NotRequired[_Matches]
+    probes: NotRequired[dict[str, dict[str, _Probe]]]
+    tests: NotRequired[dict[str, _TestSet]]
     proof_check: NotRequired[dict[str, JsonValue]]
     measured_with: NotRequired[dict[str, dict[str, JsonValue]]]
 
 
-_RESULT: Final = TypeAdapter(Result)
+_RESULT: Final = TypeAdapter(_Result)
 
 
 def first_fault(data: Any) -> str | None:
@@ -140,4 +114,13 @@ def first_fault(data: Any) -> str | None:
         return str(error)
     if "code_sha256" not in data["trained_with"]:
         return "field 'trained_with.code_sha256' is missing"
-    return None
+    return next(filter(None, map(_test_fault, data.get("tests", {}).items())), None)
+
+
+def _test_fault(item: tuple[str, Any]) -> str | None:
+    name, found = item
+    if found["scores"].keys() != found["modules"].keys() or "root" not in found["data"]:
+        return f"field 'tests.{name}': scores, modules and data do not belong together"
+    modules = [m for part in found["modules"].values() for m in part.values()]
+    wrong = any(m["correct"] > m["tried"] for m in modules) or not modules
+    return f"field 'tests.{name}.modules': more right answers than tried" if wrong else None

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from tangobench.cli import main
-from tangobench.errors import MismatchError, UsageError
-from tangobench.eval.scoring.result_files import read_result
+from tangobench.errors import CorruptionError, MismatchError, UsageError
+from tangobench.eval.scoring.result_files import read_result, write_result
 from tangobench.eval.scoring.results import evaluate, load_model
 from tangobench.eval.scoring.testsets import require_test_set, score_on
 from tangobench.model.training.recipes import RECIPES, Run
@@ -124,3 +124,22 @@ def test_training_on_a_test_set_stays_refused(place, capsys):
     ]
     assert main([*args, "--out", str(out)]) in (UsageError.exit_code, MismatchError.exit_code)
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda found: found["modules"]["interpolate"]["a__x"].update(correct=99),
+        lambda found: found["scores"].pop("interpolate"),
+        lambda found: found["modules"]["interpolate"]["a__x"].update(tried=0),
+    ],
+    ids=["more right than tried", "a part without a score", "nothing tried"],
+)
+def test_scores_that_cannot_be_are_refused(place, spoil):
+    out, folder = place
+    path = score_on(folder, str(out / "dm_math_tests-sample"))
+    body = read_result(path)
+    spoil(body["tests"]["dm_math_tests"])
+    write_result(path, body)
+    with pytest.raises(CorruptionError, match="tests"):
+        read_result(path)
