@@ -125,7 +125,7 @@ def test_probes_give_a_column_per_group():
     assert table.rows == [["TANGO", "0.500 (1 of 3 runs)", "–"]]
     assert table.note == (
         "Ours; the paper has none. How. Groups go by the whole training split, of which these runs "
-        f"were fed a part. Data root {'a' * 16}…"
+        f"were fed a part. Data root {'a' * 16}… (content not proven)"
     )
 
 

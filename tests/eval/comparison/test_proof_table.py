@@ -14,7 +14,9 @@ def run(proved: int, checked: int, generated: int, checker="wasm", limit=None, *
 
 
 def group(depth: int = 4, **by_arch) -> Group:
-    return Group(dataset="lean", family="mini", depth=depth, root="ab" * 32, by_model=by_arch)
+    data = {"root": "ab" * 32, "content_root": "cd" * 32}
+    by_model = {arch: [{"data": data, **run} for run in runs] for arch, runs in by_arch.items()}
+    return Group(dataset="lean", family="mini", depth=depth, root=data["root"], by_model=by_model)
 
 
 def rows(**by_arch) -> dict[str, list[str]]:
