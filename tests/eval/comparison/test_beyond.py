@@ -133,7 +133,10 @@ def test_runs_on_different_roots_have_tables_of_their_own():
     first, second, *_ = runs("mini", "lean")
     scores = {"lean_source": {"nll": 1.0, "bits_per_byte": 1.0}}
     made = [result(first, scores=scores), result(second, "b" * 64, scores=scores)]
-    assert [table.note[-17:] for table in beyond_tables(made)] == [f"{c * 16}…" for c in "ab"]
+    notes = [table.note for table in beyond_tables(made)]
+    assert [f"Data root {c * 16}…" in note for c, note in zip("ab", notes, strict=True)] == [
+        True
+    ] * 2
 
 
 def test_the_command_and_the_report_show_them(toy_out, tmp_path, capsys):
