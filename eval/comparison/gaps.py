@@ -85,7 +85,7 @@ def _validation(run: Result) -> dict[str, Any]:
 
 def gaps(results: Sequence[Result]) -> Iterator[Gap]:
     """One for every pair of a training dataset and a test set (the same modules of it)."""
-    found: dict[tuple[str, ...], dict[tuple[int, str], list[Result]]] = {}
+    found: dict[tuple[str, str, str, str, str], dict[tuple[int, str], list[Result]]] = {}
     for run in results:
         for name, scored in run.get("tests", {}).items():
             modules = digest({part: sorted(found) for part, found in scored["modules"].items()})
@@ -93,8 +93,9 @@ def gaps(results: Sequence[Result]) -> Iterator[Gap]:
             place = ARCHS.index(run["arch"]) if run["arch"] in ARCHS else len(ARCHS)
             models = found.setdefault(key, {})
             models.setdefault((place, run["recipe"]["name"]), []).append(run)
-    for key, models in sorted(found.items()):
-        yield Gap(*key[:4], {name: models[place, name] for place, name in sorted(models)})
+    for (tests, dataset, root, test_root, _), models in sorted(found.items()):
+        by_model = {name: models[place, name] for place, name in sorted(models)}
+        yield Gap(tests, dataset, root, test_root, by_model)
 
 
 def model_name(recipe: str) -> str:
