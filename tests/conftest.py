@@ -53,7 +53,7 @@ def publish_toy(folder: Path, name: str, tables: dict, configs: dict, notes: dic
     result = Result(
         source={"toy": 1},
         origin={},
-        tokenizer=None if name == "dm_math" else IDENTITY,
+        tokenizer=IDENTITY if name in ("fineweb", "lean") else None,
         configs=configs,
         counts={},
         drops={},

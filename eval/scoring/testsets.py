@@ -91,7 +91,8 @@ def require_test_set(tests: Dataset, own: Dataset) -> None:
 def _name(tokenizer: dict[str, Any] | None) -> str:
     if tokenizer is None:
         return "no named tokenizer"
-    return f"{tokenizer.get('name')} ({str(tokenizer.get('sha256'))[:16]}…)"
+    sha256 = tokenizer.get("sha256")
+    return str(tokenizer.get("name")) + (f" ({sha256[:16]}…)" if sha256 else "")
 
 
 def _is_of(path: Path, checkpoint_sha256: str, dataset: Dataset) -> bool:
