@@ -26,7 +26,7 @@ FROM   = $(if $(SOURCE),--source $(call quote,$(SOURCE)))
 BUILD  = --profile $(call quote,$(PROFILE)) --out $(call quote,$(OUT)) --workers $(WORKERS) $(FROM)
 # SET="train_rows=1000 seed=3": keys of the spec, one word each.
 SETS   = $(foreach pair,$(SET),--set $(call quote,$(pair)))
-CODE  := src pipeline flows manifests model eval tests bench
+CODE  := src pipeline flows manifests model eval tests bench docs
 TEST  := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 export OMP_NUM_THREADS ?= 1
@@ -34,7 +34,7 @@ export OMP_NUM_THREADS ?= 1
 .DELETE_ON_ERROR:
 .PHONY: help setup data-fineweb data-lean data-dm-math data-dm-math-tests data verify reproduce replicate results report test \
   test-faults test-scale test-interop test-kernels test-mutations fuzz audit licences test-browser test-lean lint types bench deploy undeploy \
-  prefect-env constraints clean $(BENCHES:%=bench-%)
+  prefect-env constraints docs screenshots clean $(BENCHES:%=bench-%)
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} \
@@ -181,6 +181,12 @@ $(filter-out bench-speed,$(BENCHES:%=bench-%)): bench-%: $(STAMP)
 	$(BIN)/python bench/$(subst -,_,$*).py $(ARGS) $(FROM)
 
 ## Housekeeping
+docs: $(STAMP) ## write the pages that follow from the code: commands, errors, recipes, speed
+	$(BIN)/python docs/generate.py
+
+screenshots: $(STAMP) ## retake the pictures of README and docs (needs chromium and a built OUT)
+	$(BIN)/python tests/browser/screenshots.py $(call quote,$(OUT)) docs/images
+
 constraints: $(INTEROP_STAMP) ## write the installed versions to constraints.txt
 	@{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | grep -v ' @ ' | sed 's/+cpu//'; } > constraints.new
 	@mv constraints.new constraints.txt

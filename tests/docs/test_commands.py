@@ -71,6 +71,7 @@ def workspace(tmp_path_factory, sample):
         shutil.copytree(built, place / "out" / built.name, copy_function=os.link)
     for words in (
         "train --recipe sample-dm_math-tango --quiet",
+        "train --recipe sample-dm_math-wango --quiet --validate-every 0",
         "eval sample-dm_math-tango-s17-101",
     ):
         run(place, [sys.executable, "-m", "tangobench", *words.split()])

@@ -1,0 +1,154 @@
+"""Writes the pages that follow from the code: `make docs`.
+
+- docs/cli.md from the program's parser; the tables of docs/errors.md from every `kind=` in the
+  sources, of docs/recipes.md from the recipes, and of docs/speed.md from bench/results.
+- A test compares the pages with what this prints.
+
+Usage: `python docs/generate.py` in a clone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tangobench import cli, errors
+from tangobench.eval.report.speed import TITLES, reached
+from tangobench.model.training.recipes import RECIPES
+
+HERE = Path(__file__).parent
+SOURCES = ("src/tangobench", "pipeline", "flows", "model", "eval")
+MARKS = ("<!-- written by make docs -->\n", "<!-- end -->\n")
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _commands(
+    parser: argparse.ArgumentParser, name: str = "tangobench"
+) -> Iterator[tuple[str, str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {choice.dest: choice.help or "" for choice in action._choices_actions}
+            for word, found in action.choices.items():
+                nested = list(_commands(found, f"{name} {word}"))
+                yield from nested or [(f"{name} {word}", helps.get(word, ""), found)]
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    for action in parser._actions:
+        if isinstance(action, argparse._HelpAction) or action.help == argparse.SUPPRESS:
+            continue
+        value = action.metavar or (action.dest if not action.option_strings else "")
+        words = ", ".join(action.option_strings) or str(value)
+        if action.option_strings and action.nargs != 0:
+            words += f" {value or action.dest.upper()}"
+        yield f"| `{words}` | {_cell(action.help or '')} |"
+
+
+def cli_page() -> str:
+    """Every command with its arguments and examples."""
+    parts = [
+        "# Commands",
+        "",
+        "`tangobench COMMAND --help` prints the same; `make docs` writes this page.",
+    ]
+    for name, summary, parser in _commands(cli.parser()):
+        parts += ["", f"## {name.removeprefix('tangobench ')}", "", f"{_sentence(summary)}"]
+        if parser.description and _sentence(parser.description) != _sentence(summary):
+            parts += ["", " ".join(parser.description.split())]
+        lines = list(_arguments(parser))
+        if lines:
+            parts += ["", "| argument | meaning |", "|---|---|", *lines]
+        examples = re.findall(r"^  (tangobench .*)$", parser.epilog or "", re.M)
+        if examples:
+            parts += ["", "```text", *examples, "```"]
+    return "\n".join(parts) + "\n"
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split()).rstrip(".")
+    return text[:1].upper() + text[1:] + "."
+
+
+def kinds() -> dict[str, set[str]]:
+    """The error kinds that the sources raise, by class."""
+    found: dict[str, set[str]] = {}
+    for folder in SOURCES:
+        for path in sorted((HERE.parent / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call):
+                    name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+                    for word in node.keywords:
+                        if word.arg == "kind" and isinstance(word.value, ast.Constant):
+                            found.setdefault(name, set()).add(str(word.value.value))
+    return found
+
+
+def errors_table() -> str:
+    """Exit codes and the kinds of each."""
+    classes = [c for c in vars(errors).values() if isinstance(c, type) and issubclass(c, Exception)]
+    rows = [(0, "fine", ""), (1, errors.TangobenchError.meaning, "")]
+    by_class = kinds()
+    for found in sorted(classes, key=lambda c: c.exit_code):
+        if found.exit_code > 1:
+            names = sorted(k for k in by_class.get(found.__name__, ()) if re.match("[a-z]", k))
+            rows.append((found.exit_code, found.meaning, ", ".join(f"`{k}`" for k in names)))
+    rows.append((130, "interrupted; the same command resumes", ""))
+    lines = [f"| {code} | {_cell(meaning)} | {names} |" for code, meaning, names in rows]
+    return "\n".join(["| exit code | meaning | kinds |", "|---:|---|---|", *lines]) + "\n"
+
+
+def recipes_table() -> str:
+    """The recipes by family, dataset and depth."""
+    seen: dict[tuple[str, ...], list[str]] = {}
+    for recipe in RECIPES.values():
+        numbers = (recipe.steps, recipe.batch, recipe.context, recipe.target_params)
+        key = (recipe.family, recipe.dataset, str(recipe.depth), *(f"{n:,}" for n in numbers))
+        seen.setdefault((*key, f"{recipe.lr_peak:g}", recipe.precision), []).append(recipe.name)
+    head = ["family", "data", "depth", "steps", "batch", "context", "parameters"]
+    head += ["peak rate", "precision", "names"]
+    rows = [
+        f"| {' | '.join(key)} | `{names[0]}`{f' and {len(names) - 1} more' if names[1:] else ''} |"
+        for key, names in seen.items()
+    ]
+    rule = "|---|---|" + "---:|" * 6 + "---|---|"
+    return "\n".join([f"| {' | '.join(head)} |", rule, *rows]) + "\n"
+
+
+def speed_table() -> str:
+    """Every comparison that the benchmarks measured."""
+    words = {True: "", False: "missed", None: ""}
+    lines = ["| job | beside | ratio | aim | |", "|---|---|---:|---|---|"]
+    for path in sorted((HERE.parent / "bench" / "results").glob("*.json")):
+        rows = [r for r in json.loads(path.read_text()).get("rows", []) if "peer" in r]
+        lines += [f"| **{TITLES.get(path.stem, path.stem)}** | | | | |"] if rows else []
+        lines += [
+            f"| {_cell(r['job'])} | {_cell(r['peer'])} | {r['ratio']:,.3g} | {_cell(r['aim'])} | "
+            f"{words[reached(r)]} |"
+            for r in rows
+        ]
+    return "\n".join(lines) + "\n"
+
+
+TABLES = {"errors.md": errors_table, "recipes.md": recipes_table, "speed.md": speed_table}
+
+
+def pages() -> dict[str, str]:
+    """File name to the text that it should have."""
+    found = {"cli.md": cli_page()}
+    for name, table in TABLES.items():
+        before, _, rest = (HERE / name).read_text(encoding="utf-8").partition(MARKS[0])
+        after = rest.partition(MARKS[1])[2]
+        found[name] = f"{before}{MARKS[0]}\n{table()}\n{MARKS[1]}{after}"
+    return found
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (HERE / name).write_text(text, encoding="utf-8")
