@@ -1,3 +1,3 @@
 """Data preparation and benchmark pipeline for the TANGO paper."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
