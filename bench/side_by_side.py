@@ -1,7 +1,7 @@
 """What the data benchmarks share: a measured process tree, rows of one table, peers of their own.
 
 - CPU seconds of the whole process tree count, because the machine may be shared; wall seconds and
-  the load stand beside them.
+  the load are recorded beside them.
 - `anonymous_mb` is the peak of memory that belongs to the tree's processes; mapped files of the
   unit store can be dropped at any time and are not counted.
 - Every result file has `rows`: job, peer, ratio, aim, ours, theirs, command, versions. A ratio is

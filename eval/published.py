@@ -1,4 +1,4 @@
-"""The paper's figures, as data, to stand beside ours.
+"""The paper's figures, as data, to be shown beside ours.
 
 - NLL is (mean, sample standard deviation over three runs) as printed; MACs are strings because the
   paper prints rounded ones; parameter counts are the exact integers of its parameter table.

@@ -2,7 +2,7 @@
 
 - Cells are plain text; each format escapes what it must, so a name can hold any character.
 - CSV is one file for all tables, a line per cell: whatever reads CSV can filter it. A table's note
-  stands in the column `note` of no row.
+  is in the column `note`, with an empty row name.
 
 Usage: `render([Table(title="…", columns=["a"], rows=[["1"]])], "latex")`.
 """

@@ -42,7 +42,7 @@ def _run(args: argparse.Namespace) -> int:
     check(args.runner, args.address)
     for one in each:
         settle(one)
-        data.request(one).spec()  # a wrong option is told before anything starts
+        data.request(one).spec()  # report a wrong option before anything starts
 
     def say(line: str) -> None:
         if line.startswith(LOUD) or not (args.quiet or args.json):

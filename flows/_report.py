@@ -116,7 +116,7 @@ class Both(Reporter):
 
 
 def attempt(call: Callable[[], Any], logger: Logger) -> Any:
-    """Call, or log why not: an artifact is for the eye, and the build goes on without it."""
+    """Call, or log why not: an artifact is for the eye, and the build continues without it."""
     try:
         return call()
     except Exception as error:

@@ -68,7 +68,7 @@ class Counter(TorchDispatchMode):
         return sum(self.ops.values())
 
     def add(self, op: Op) -> None:
-        """Count what no operation of its own stands for."""
+        """Count work that no operation of its own represents."""
         self.ops[op] += 1
 
     def _count(self, func: Any, args: Any, out: Any) -> None:

@@ -1,6 +1,6 @@
 """Decoding token by token: the growing cache of the quadratic models, and the generation loop.
 
-- All rows of a batch stand at the same position. A row with a longer prompt is fed its own tokens
+- All rows of a batch are at the same position. A row with a longer prompt is fed its own tokens
   while shorter ones already generate, so ragged prompts need neither padding nor masks.
 - Greedy unless a temperature is given; sampling draws from the caller's generator only.
 - Decoding equals the parallel forward pass at every position (tests).

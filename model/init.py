@@ -38,7 +38,7 @@ def initialise(model: LanguageModel, seed: int) -> None:
 
 
 def initial_value(name: str, shape: torch.Size, config: ModelConfig, seed: int) -> torch.Tensor:
-    """The float32 start of one tensor."""
+    """The initial float32 value of one tensor."""
     leaf = name.rpartition(".")[2]
     if leaf in ONES:
         return torch.ones(shape)

@@ -1,7 +1,7 @@
 """WANGO's block: TANGO's parameters and update, with a linear-time average (paper, §2.2).
 
 - The last 64 sources have TANGO's exponential weights; older ones share the factorised weight
-  φ(√τ q)·φ(√τ k), so a sum S of outer products and a sum z stand for them.
+  φ(√τ q)·φ(√τ k), so a sum S of outer products and a sum z replace them.
 - Decoding keeps a ring of 64 keys and gates, S and z: constant memory and cost per token.
 - n_i = i + 1 in the null gate, as in TANGO.
 

@@ -1,6 +1,6 @@
 """Tables of what the paper does not report: bits per byte, exact match, proofs, probes, ablations.
 
-- Everything here is ours; there is no figure of the paper to stand beside it.
+- Everything here is ours; the paper has no figure to compare with.
 - A table is about one group of runs (dataset, family, depth and root), or it is not made: what no
   run measured has no table, what some runs lack is counted.
 - Runs of one group answer the same questions. So the interval of a share over several runs is that

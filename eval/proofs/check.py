@@ -7,7 +7,7 @@
   (no such Lean, an import that is missing, an original that does not pass) is counted apart and
   never as failed.
 - Texts and verdicts are kept as they come. Batches are the same whatever was kept, so a check that
-  was killed goes on and ends as if it had not been.
+  was killed continues and ends as if it had not been.
 
 Usage: `report = check_proofs(model, dataset, WasmChecker(), log=ProofLog(path, checkpoint=…))`.
 """
@@ -251,7 +251,7 @@ def generated(
 def _decoded(
     model: Any, prompts: Sequence[Any], longest: int, tokenizer: Tokenizer
 ) -> list[str | None]:
-    """Bytes that are no UTF-8 stay what they are, for `refusal` to find."""
+    """The text before EOT; invalid UTF-8 becomes surrogates, which `refusal` rejects."""
     eot = tokenizer.eot
     ended = [
         tokenizer.decode_bytes(tokens[: tokens.index(eot)]) if eot in tokens else None

@@ -36,7 +36,7 @@ class ProofLog:
         self._key = ""
 
     def begin(self, *, root: str, checker: str, theorems: int) -> None:
-        """Take up what the file holds of this check."""
+        """Load the texts and verdicts that an interrupted run of the same check left."""
         about = {"root": root, "checker": checker, "theorems": theorems}
         about |= {"checkpoint": self._checkpoint, "code": code_sha256()}
         self._key = digest(about)[:_DIGITS]

@@ -87,7 +87,7 @@ def kernels(cases: Sequence[Case]) -> Table | None:
     """TANGO's kernel beside the paper's query chunking and the plain equation."""
     sizes: dict[tuple[Any, ...], dict[str, Case]] = {}
     for case in cases:
-        if "chunk" not in case:  # 128 queries at a time; other sizes stand in the result file
+        if "chunk" not in case:  # 128 queries at a time; other sizes are in the result file
             size = (case.get("dtype", "fp32"), case["T"], case["F"], case["H"])
             sizes.setdefault(size, {})[case["how"]] = case
     rows = []

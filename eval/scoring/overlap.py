@@ -1,4 +1,4 @@
-"""How much of a row stands in training: the share of its runs of tokens that occur there.
+"""How much of a row occurs in training: the share of its runs of tokens that occur there.
 
 - Exact but for collisions of 64-bit hashes: no run is sampled, none is left out. A row that is
   shorter than a run is one run, and equals only an equal row.

@@ -78,7 +78,7 @@ def probes(dataset: Dataset, config: str) -> list[Probe]:
 
 
 def near_twin(rows: Rows, training: Rows) -> Probe:
-    """Rows by how much of them stands in training."""
+    """Rows by how much of them occurs in training."""
     share = shares(list(_tokens(rows)), _tokens(training), size=_TEXT_RUN)
     names = ("near twin in training", "partly in training", "not in training")
     return Probe(

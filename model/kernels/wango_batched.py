@@ -42,7 +42,7 @@ class Layout(NamedTuple):
         return self.lead - (-self.length // BLOCK)
 
     def cut(self, x_NTX: Tensor) -> Tensor:
-        """Zero rows before each sequence and behind it, then blocks."""
+        """Pad each sequence with zero rows at both ends and reshape it into blocks."""
         room = (0, 0, self.lead * BLOCK, -self.length % BLOCK)
         return F.pad(x_NTX, room).view(-1, BLOCK, x_NTX.shape[2])
 

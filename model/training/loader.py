@@ -79,7 +79,7 @@ class Batch:
 class Stream:
     """All rows of one config and split with their target masks, from checked shards.
 
-    Where each row is stands in arrays over all rows (16 bytes per row), filled shard by shard as
+    The place of each row is in arrays over all rows (16 bytes per row), filled shard by shard as
     they pass their checks: a batch is a few vector operations and one copy per row.
     """
 

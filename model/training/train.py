@@ -3,8 +3,8 @@
 - A step's gradient is Σ NLL of its rows / its number of targets, whatever the microbatches and
   ranks; it is clipped once, then AdamW takes one step at the schedule's rate.
 - The run folder (OUT/runs/RUN) holds metrics.jsonl and checkpoints; killed at any point, the same
-  command goes on from the last checkpoint and reaches bit-identical weights on a CPU with the same
-  number of threads and the same microbatch.
+  command continues from the last checkpoint and reaches bit-identical weights on a CPU with as many
+  threads and the same microbatch.
 - SIGTERM saves a checkpoint after the current step; the run then ends as interrupted.
 - A loss or gradient that is not finite stops the run before the weights change.
 

@@ -93,7 +93,7 @@ class Sink:
         return self.size
 
     def close(self) -> None:
-        """Arrow closes its files; this one goes on."""
+        """Does nothing: Arrow closes its files, and this one is still needed."""
 
     def hexdigest(self) -> str:
         """sha256 (hex) of all bytes, which are sent first."""

@@ -69,7 +69,7 @@ class Lock:
 
     @property
     def root(self) -> str:
-        """The hash that stands for the whole build."""
+        """The hash that identifies the whole build."""
         return str(self.data["root"])
 
     @property

@@ -31,7 +31,7 @@ PATIENCE: Final = 120.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Access:
-    """How input is read from afar: downloaded once or in ranges, and with how much patience."""
+    """How remote input is read: downloaded once or in ranges, and how long to wait for it."""
 
     stream: bool = False
     patience: float = PATIENCE

@@ -102,7 +102,7 @@ class Found(NamedTuple):
 
 
 class Placement:
-    """Where each example of a split lies in the stored units."""
+    """The place of each example of a split in the stored units."""
 
     def __init__(self, units: Sequence[Sequence[Piece]], addresses: Sequence[str]) -> None:
         self._places: dict[int, list[tuple[Piece, str, int]]] = {}

@@ -123,7 +123,7 @@ def _pair(found: dict[str, NDArray], name: str) -> NDArray:
 
 
 def _representatives(ident: pa.Array, decided: dict[str, NDArray]) -> pa.Array:
-    """A document stands for itself unless its component decided otherwise."""
+    """A document is its own representative unless its component decided otherwise."""
     if len(decided["linked"]) == 0:
         return ident
     mask = np.zeros(len(ident), np.bool_)

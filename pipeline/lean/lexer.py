@@ -105,7 +105,7 @@ def _spans(text: bytes) -> list[Span]:
 
 
 def _literal(text: bytes, match: re.Match[bytes]) -> tuple[int, bytes]:
-    """Where the comment, string, character or name at this opener ends, and what stands for it."""
+    """Where the comment, string, character or name at this opener ends, and what replaces it."""
     start, end = match.span()
     opener = match.group()
     if opener == b"//":

@@ -93,7 +93,7 @@ class Declaration(NamedTuple):
     style: Style
 
     def proof(self, data: bytes) -> str:
-        """The proof as it stands in the file."""
+        """The proof as it is in the file."""
         return data[self.proof_start : self.proof_end].decode()
 
 

@@ -210,7 +210,7 @@ def timed_out(what: str, seconds: float) -> ResourceError:
 
 
 def not_a_repository(source: Path | str) -> InputError:
-    """Neither a clone nor a git directory."""
+    """The error for a source that is neither a clone nor a git directory."""
     return InputError(
         f"{source} is not a git repository",
         kind="not-a-repository",

@@ -1,6 +1,6 @@
 """Importing this loads the GPT-2 encoder; the fork server does, and its workers inherit it.
 
-- A vocabulary that cannot be had is told by the unit that needs it, not here.
+- If the vocabulary cannot be loaded, this import stays silent; the first unit that needs it raises.
 
 Usage: `multiprocessing.set_forkserver_preload(["tangobench.pipeline.tokenizer.preload"])`.
 """
