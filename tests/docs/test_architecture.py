@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -81,3 +82,8 @@ def test_generated_pages_are_current(name):
     # A new option or kind may be a commit ahead of its page; a page nobody writes is not.
     alike = difflib.SequenceMatcher(None, text.split(), wanted.split(), autojunk=False).ratio()
     assert alike > 0.95, f"run `make docs` and commit docs/{name}"
+
+
+def test_the_quick_start_shows_the_committed_root():
+    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
+    assert json.loads((ROOT / "manifests" / "lean.sample.lock.json").read_text())["root"] in page
