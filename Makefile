@@ -26,7 +26,7 @@ FROM   = $(if $(SOURCE),--source $(call quote,$(SOURCE)))
 BUILD  = --profile $(call quote,$(PROFILE)) --out $(call quote,$(OUT)) --workers $(WORKERS) $(FROM)
 # SET="train_rows=1000 seed=3": keys of the spec, one word each.
 SETS   = $(foreach pair,$(SET),--set $(call quote,$(pair)))
-CODE  := src pipeline flows manifests model eval tests bench docs
+CODE  := src pipeline flows manifests model eval tests bench docs/generate.py
 TEST  := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 export OMP_NUM_THREADS ?= 1
