@@ -11,6 +11,9 @@ from collections import Counter
 import hostile
 import pytest
 
+from tangobench.errors import InputError
+from tangobench.pipeline.fineweb.own import readers
+
 pytestmark = pytest.mark.faults
 
 
@@ -40,6 +43,14 @@ def test_200_hostile_files_are_read_or_refused(reader, tmp_path, record_property
     kinds = Counter(one["outcome"] for one in found)
     assert kinds["read"] < hostile.COUNT / 4 or reader in hostile.LENIENT, "the files do no harm"
     assert {one["outcome"] for one in found[-hostile.VALID :]} == {"read"}
+
+
+def test_a_line_without_an_end_is_not_read_whole(tmp_path, monkeypatch):
+    monkeypatch.setattr(readers, "_LONGEST", 1 << 20)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"x" * (5 << 20))
+    with pytest.raises(InputError, match="bytes without an end"):
+        list(readers.rows_of(path, {"text": "text"}))
 
 
 def test_the_limits_notice_a_reader_that_keeps_none(tmp_path, monkeypatch):
