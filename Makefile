@@ -7,7 +7,9 @@ SOURCE  ?=
 TORCH_INDEX ?=
 EXTRAS  := fast,dask,report,cards,hub,dev
 INTEROP := interop,lean
-DATASET ?= dm_math
+DATASET ?=
+DEVICES ?=
+ONLY    ?=
 CASES   ?= 100000
 
 VENV  := .venv
@@ -90,8 +92,9 @@ verify: $(STAMP) ## check every byte of what is in OUT against its lock and the 
 	$(TOOL) verify --out $(call quote,$(OUT)) --profile $(call quote,$(PROFILE)) --against committed
 
 ## Models
-replicate: $(STAMP) ## train and score the six models (PROFILE=mini DATASET=dm_math|lean: hours)
-	$(TOOL) replicate --dataset $(call quote,$(DATASET)) $(BUILD)
+replicate: $(STAMP) ## train and score the six models (PROFILE=mini DATASET=lean: hours; PROFILE=paper DEVICES=cuda:0,cuda:1)
+	$(TOOL) replicate $(if $(DATASET),--dataset $(call quote,$(DATASET))) $(if $(DEVICES),--devices $(call quote,$(DEVICES))) \
+	  $(if $(ONLY),--only $(call quote,$(ONLY))) $(BUILD)
 
 results: $(STAMP) ## pack OUT/results into results/, write its tables and docs/findings.md
 	$(TOOL) results pack $(if $(wildcard $(OUT)/results),$(call quote,$(OUT)/results)) --to results

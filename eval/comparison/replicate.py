@@ -136,7 +136,7 @@ def result_path(run: Run, out: Path) -> Path:
     return out / "results" / f"{run.name}.json"
 
 
-def _measured(run: Run, out: Path, lock: Lock) -> set[str]:
+def measured(run: Run, out: Path, lock: Lock) -> set[str]:
     """What a run's result holds; nothing if there is none of this recipe on this dataset."""
     path = result_path(run, out)
     found = read_result(path) if path.exists() else {}
@@ -151,7 +151,7 @@ def _train_all(
     chosen: Sequence[Run], out: Path, workers: int, extras: tuple[str, ...], reporter: Reporter
 ) -> None:
     lock = dataset_of(chosen[0], out).lock
-    todo = [run for run in chosen if not {"scores", *extras} <= _measured(run, out, lock)]
+    todo = [run for run in chosen if not {"scores", *extras} <= measured(run, out, lock)]
     todo.sort(key=_weight, reverse=True)
     if kept := len(chosen) - len(todo):
         reporter.say(f"{kept} of {len(chosen)} runs are finished already")

@@ -116,7 +116,7 @@ def world(device: str) -> Iterator[World]:
         return
     if device == "cuda":
         _take_gpu(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    dist.init_process_group("gloo" if device == "cpu" else "nccl")
     try:
         yield World(dist.get_rank(), size)
     finally:

@@ -16,5 +16,5 @@ from tangobench.model.training.recipes import Precision
 @contextlib.contextmanager
 def autocast(device: str, precision: Precision) -> Iterator[None]:
     """Compute in bfloat16 where the recipe says so."""
-    with torch.autocast(device, torch.bfloat16, enabled=precision == "bf16"):
+    with torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=precision == "bf16"):
         yield

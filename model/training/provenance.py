@@ -76,6 +76,6 @@ def provenance(device: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "numpy": np.__version__,
         "machine": platform.machine(),
-        "device": torch.cuda.get_device_name() if device == "cuda" else device,
+        "device": device if device == "cpu" else torch.cuda.get_device_name(device),
         "threads": torch.get_num_threads(),
     }

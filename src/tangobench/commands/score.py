@@ -47,7 +47,10 @@ def add(commands: Any) -> None:
         "--out", default="out", metavar="DIR", help="where a bare name is looked up"
     )
     scorer.add_argument(
-        "--tokens-at-once", type=count, default=4096, metavar="N", help="does not change the result"
+        "--tokens-at-once",
+        type=count,
+        metavar="N",
+        help="does not change the result (default: 4,096 on a CPU, 65,536 on a GPU)",
     )
     scorer.add_argument(
         "--limit", type=count, metavar="N", help="only N rows of each config; writes no result"
@@ -129,15 +132,26 @@ def _add_replicate(commands: Any) -> None:
         "train and score all six models at a small size; run again to resume",
         "replicate                                     # the sample, minutes",
         "replicate --profile mini --dataset lean --source ~/mathlib4 --workers 8",
+        "replicate --profile paper --devices cuda:0,cuda:1 --only 'fineweb-*'",
         "replicate --study sharing --plan",
         about="Builds the dataset if it is not in OUT, then trains six architectures with "
         "three seed pairs each and judges the paper's orderings.",
     )  # fmt: skip
     repeater.add_argument(
-        "--profile", choices=("sample", "mini"), help="default: sample; of a study: mini"
+        "--profile",
+        choices=("sample", "mini", "paper"),
+        help="default: sample; of a study: mini. paper: the published 90 runs, on --devices",
     )
     repeater.add_argument(
-        "--dataset", choices=CATALOGUE, default="dm_math", help="what to train on (dm_math)"
+        "--dataset", choices=CATALOGUE, help="what to train on (dm_math; of the paper: all three)"
+    )
+    repeater.add_argument(
+        "--devices",
+        metavar="A,B",
+        help="one run per device at a time, each in its own process: cuda:0,cuda:1 or cpu,cpu",
+    )
+    repeater.add_argument(
+        "--only", metavar="PATTERN", help="with --devices: runs, e.g. 'fineweb-*'"
     )
     repeater.add_argument("--out", default="out", metavar="DIR", help="parent folder")
     repeater.add_argument("--source", metavar="WHERE", help="input for building the dataset")
@@ -152,7 +166,9 @@ def _add_replicate(commands: Any) -> None:
         choices=STUDY_NAMES,
         help="instead: a question that the paper leaves open; shows its plan before it starts",
     )
-    repeater.add_argument("--plan", action="store_true", help="of a study: only show the plan")
+    repeater.add_argument(
+        "--plan", action="store_true", help="of a study or of --devices: only show the plan"
+    )
     _add_extras(repeater)
     _add_format(repeater)
 
@@ -172,7 +188,8 @@ def _eval(args: argparse.Namespace) -> int:
             else:
                 _print_scores({"scores": found})
             return 0
-    how: dict[str, Any] = {"device": compute_device(args), "tokens_at_once": args.tokens_at_once}
+    device = compute_device(args)
+    how: dict[str, Any] = {"device": device, "tokens_at_once": _at_once(args, device)}
     how["reporter"] = reporter_of(args)
     if args.on is not None:
         path = score_on(folder, args.on, **how)
@@ -186,6 +203,11 @@ def _eval(args: argparse.Namespace) -> int:
     print(path)
     finished(args, f"scored {folder.name}", "tangobench tables")
     return 0
+
+
+def _at_once(args: argparse.Namespace, device: str) -> int:
+    """Tokens that are scored at once: what a CPU's caches hold, or what fills a GPU."""
+    return int(args.tokens_at_once or (4096 if device == "cpu" else 65_536))
 
 
 def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -204,7 +226,7 @@ def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for config in configs_of(dataset):
         stream = Stream(dataset, config, "validation", context=run.recipe.context)
         if args.limit is not None:
-            sizes = (run.recipe.precision, args.tokens_at_once)
+            sizes = (run.recipe.precision, _at_once(args, model.embed.device.type))
             scores[config] = partial_nll(model, stream, args.limit, *sizes).as_json()
         if args.samples is not None:
             for sample in samples(model, stream, args.limit or 20, dataset.tokenizer):
@@ -322,6 +344,9 @@ def _replicate(args: argparse.Namespace) -> int:
         return _recall(args)
     if args.study:
         return _study(args, tuple(name for name, asked in wanted.items() if asked))
+    if args.devices or args.only or args.profile == "paper":
+        return _launch(args, tuple(name for name, asked in wanted.items() if asked))
+    args.dataset = args.dataset or "dm_math"
     make = ablate if args.ablations else replicate
     summary = make(
         args.profile or "sample",
@@ -337,6 +362,36 @@ def _replicate(args: argparse.Namespace) -> int:
     )
     finished(args, f"trained and scored into {args.out}", f"tangobench report --out {args.out}")
     return show(args, summary, render(tables, args.format).rstrip("\n"))
+
+
+def _launch(args: argparse.Namespace, extras: tuple[str, ...]) -> int:
+    """Runs on several devices; says what they would take before it starts."""
+    from tangobench.eval.comparison import launch
+    from tangobench.eval.render import render
+
+    profile: Any = args.profile or "sample"
+    out = Path(args.out).absolute()
+    dataset = args.dataset or (None if profile == "paper" or args.only else "dm_math")
+    chosen = launch.choose("published" if profile == "paper" else profile, dataset, args.only)
+    devices = args.devices.split(",") if args.devices else launch.all_gpus()
+    planned, seconds = launch.estimates(chosen, devices or ["cuda"])
+    if args.plan:
+        return show(args, dataclasses.asdict(planned), render([planned], args.format).rstrip("\n"))
+    reporter = reporter_of(args)
+    for line in render([planned], "markdown").splitlines():
+        reporter.say(line)
+    if not devices:
+        raise UsageError(
+            "this machine has no GPU to train on",
+            kind="no-cuda",
+            fix="name devices: --devices cuda:0,cuda:1 (or cpu,cpu, if you have that long)",
+        )
+    work = launch.launch(chosen, out, devices, extras, step_seconds=seconds, reporter=reporter)
+    states = work.finish()
+    failed = [state for state in states if state.name == "failed"]
+    rows = [dataclasses.asdict(state) | {"run": state.run.name} for state in states]
+    show(args, {"runs": rows}, render([work.table()], args.format).rstrip("\n"))
+    return failed[0].code if failed and failed[0].code > 0 else int(bool(failed))
 
 
 def _compare(args: argparse.Namespace) -> int:

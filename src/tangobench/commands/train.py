@@ -82,7 +82,7 @@ def add(commands: Any) -> None:
 def add_compute_options(parser: argparse.ArgumentParser) -> None:
     """Where to compute."""
     parser.add_argument(
-        "--device", default="auto", metavar="NAME", help="cpu, cuda or auto (default)"
+        "--device", default="auto", metavar="NAME", help="cpu, cuda, cuda:1 or auto (default)"
     )
     parser.add_argument(
         "--threads", type=int, metavar="N", help="CPU threads (default: OMP_NUM_THREADS or all)"
@@ -111,13 +111,18 @@ def compute_device(args: argparse.Namespace) -> str:
         if args.threads < 1:
             raise UsageError(f"--threads is {args.threads}", kind="usage", fix="use 1 or more")
         torch.set_num_threads(args.threads)
-    there = torch.cuda.is_available()
+    there = torch.cuda.device_count()
     if args.device == "auto":
         return "cuda" if there else "cpu"
-    if args.device not in ("cpu", "cuda"):
-        raise UsageError(f"no device {args.device!r}", kind="usage", fix="use cpu, cuda or auto")
-    if args.device == "cuda" and not there:
-        raise UsageError("there is no CUDA device", kind="no-cuda", fix="use --device cpu")
+    match = re.fullmatch("cpu|cuda(?::([0-9]{1,3}))?", args.device)
+    if match is None:
+        fix = "use cpu, cuda, cuda:1 or auto"
+        raise UsageError(f"no device {args.device!r}", kind="usage", fix=fix)
+    if args.device != "cpu" and int(match[1] or 0) >= there:
+        found = "there is no CUDA device" if not there else f"there are {there} CUDA devices"
+        raise UsageError(f"{args.device}: {found}", kind="no-cuda", fix="use --device cpu")
+    if match[1]:
+        torch.cuda.set_device(args.device)
     return str(args.device)
 
 

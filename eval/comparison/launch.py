@@ -1,0 +1,293 @@
+"""Many runs on many devices: one run per device at a time, each in processes of its own.
+
+- A run is `tangobench train`, then `tangobench eval`: whatever happens to one of them, the same
+  command later continues it from its checkpoint. A run that is scored is not touched again.
+- A failed run frees its device for the next one; the failure is reported at the end.
+- A run that another process holds is tried again when a device is free and nothing else is left.
+- Children end with a checkpoint when the launcher is stopped, also by SIGKILL (Linux).
+
+Usage: `Launcher(runs, Path("out"), ["cuda:0", "cuda:1"]).finish()`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import functools
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tangobench.errors import TangobenchError, UsageError
+from tangobench.eval.comparison.replicate import measured
+from tangobench.eval.render import Table
+from tangobench.model.training.metrics import read_metrics
+from tangobench.model.training.plan import CHIPS, chip, plan
+from tangobench.model.training.recipes import Family, Run, runs
+from tangobench.model.training.runs import run_folder
+from tangobench.model.training.train import dataset_of
+from tangobench.pipeline.core.progress import Reporter, duration
+
+_POLL_SECONDS: Final = 0.2
+_BUSY: Final = 6
+_RECENT: Final = 50  # steps that the time left is estimated from
+# SIGTERM, which saves a checkpoint, when the launcher is gone: PR_SET_PDEATHSIG outlives exec.
+_ENDS_WITH_PARENT: Final = [
+    sys.executable,
+    "-c",
+    "import ctypes, os, sys; libc = ctypes.CDLL(None); hasattr(libc, 'prctl') and libc.prctl(1, 15)"
+    "; os.execv(sys.argv[1], sys.argv[1:])",
+]
+
+
+@dataclass(slots=True)
+class State:
+    """What is known of one run."""
+
+    run: Run
+    name: str = "waiting"
+    device: str = ""
+    why: str = ""
+    code: int = 0
+
+
+@dataclass(slots=True)
+class _Child:
+    state: State
+    process: subprocess.Popen[bytes]
+    rest: list[list[str]]
+
+
+def choose(family: Family, dataset: str | None, only: str | None) -> list[Run]:
+    """Runs of a family, of one dataset or whose names fit a pattern."""
+    chosen = runs(family, dataset)
+    found = [run for run in chosen if only is None or fnmatch.fnmatchcase(run.name, only)]
+    if not found:
+        raise UsageError(
+            f"no {family} run fits {only or dataset!r}",
+            kind="no-such-recipe",
+            fix=f"choose among names such as {chosen[0].name if chosen else runs()[0].name}",
+        )
+    return found
+
+
+def require_data(chosen: Sequence[Run], out: Path) -> dict[str, Any]:
+    """The lock of every dataset that is needed, by folder; one that is missing is an error."""
+    first = {run.recipe.folder: run for run in reversed(chosen)}
+    return {folder: dataset_of(run, out).lock for folder, run in first.items()}
+
+
+def is_done(locks: dict[str, Any], out: Path, extras: Sequence[str], run: Run) -> bool:
+    """Whether a run has a result of this recipe on this dataset, with all that was asked for."""
+    return {"scores", *extras} <= measured(run, out, locks[run.recipe.folder])
+
+
+def estimates(chosen: Sequence[Run], devices: Sequence[str]) -> tuple[Table, dict[str, float]]:
+    """What the runs would take: a table by recipe, and seconds of a step by recipe."""
+    on = chip("cpu" if set(devices) == {"cpu"} else _chip_name())
+    recipes = {run.recipe.name: run.recipe for run in chosen}
+    planned = {name: plan(recipe, on) for name, recipe in recipes.items()}
+    times = Counter(run.recipe.name for run in chosen)
+    hours = sum(times[name] * found["hours"] for name, found in planned.items())
+    share = next(iter(planned.values()))["assumed_share"]
+    rows = [
+        [
+            name,
+            str(times[name]),
+            f"{found['peak_bytes'] / 1e9:.1f} GB" + ("" if found["fits"] else " (does not fit)"),
+            str(found["microbatch"]),
+            f"{found['hours']:,.2f}",
+            f"{found['hours_arithmetic']:,.2f}",
+        ]
+        for name, found in planned.items()
+    ]
+    each = hours / max(1, len(devices))
+    table = Table(
+        title=f"{len(chosen)} runs: {hours:,.1f} hours on one {on.name}, {each:,.1f} on "
+        f"{len(devices)} (planned)",
+        columns=["Recipe", "Runs", "Memory", "Microbatch", "Hours each", "Arithmetic alone"],
+        rows=rows,
+        note=f"Assumes {share['products']:.0%} of the peak rate of products and "
+        f"{share['bytes']:.0%} of the bandwidth: {on.source}. See docs/gpu.md.",
+    )
+    return table, {name: found["step_seconds"] for name, found in planned.items()}
+
+
+def _chip_name() -> str:
+    """The chip whose rates fit this machine's GPUs best."""
+    import torch
+
+    name = torch.cuda.get_device_name().lower() if torch.cuda.is_available() else "h100"
+    return next((known for known in CHIPS if known in name), "h100")
+
+
+def all_gpus() -> list[str]:
+    """Every GPU of this machine."""
+    import torch
+
+    return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+
+
+def launch(
+    chosen: Sequence[Run], out: Path, devices: Sequence[str], extras: Sequence[str], **more: Any
+) -> Launcher:
+    """A launcher of these runs; the datasets must be there."""
+    done = functools.partial(is_done, require_data(chosen, out), out, extras)
+    return Launcher(chosen, out, devices, done, extras=extras, **more)
+
+
+def commands(run: Run, out: Path, device: str, extras: Sequence[str] = ()) -> list[list[str]]:
+    """What one run takes, in order."""
+    common = ["--out", str(out), "--device", device, "--quiet", "--json"]
+    common += ["--threads", "1"] if device == "cpu" else []
+    words = [f"--{name.replace('_', '-')}" for name in extras]
+    program = [sys.executable, "-m", "tangobench"]
+    return [
+        [*program, "train", "--recipe", run.name, *common],
+        [*program, "eval", run.name, *common, *words],
+    ]
+
+
+@dataclass(slots=True)
+class Launcher:
+    """Runs that are to be finished, and the devices they may use."""
+
+    runs: Sequence[Run]
+    out: Path
+    devices: Sequence[str]
+    is_done: Callable[[Run], bool]
+    step_seconds: dict[str, float] = field(default_factory=dict)
+    """Planned seconds of a step by recipe, until some were measured."""
+    extras: Sequence[str] = ()
+    reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
+    make: Callable[..., list[list[str]]] = commands
+    states: list[State] = field(default_factory=list)
+
+    def finish(self) -> list[State]:
+        """Every run once; those that are done stay as they are. Gives the state of each."""
+        self.states = [State(run, "done" if self.is_done(run) else "waiting") for run in self.runs]
+        self.states.sort(key=lambda state: -self._left(state.run))  # the longest first
+        with _terminated_as_interrupt():
+            self._work()
+        return self.states
+
+    def _work(self) -> None:
+        free, children = list(self.devices), list[_Child]()
+        try:
+            while children or any(s.name in ("waiting", "busy") for s in self.states):
+                changed = self._start(free, children)
+                for child in [c for c in children if c.process.poll() is not None]:
+                    changed |= self._advance(child, children, free)
+                if changed:
+                    self.reporter.say(self.summary())
+                time.sleep(_POLL_SECONDS)
+        finally:
+            for child in children:
+                child.process.terminate()
+            for child in children:
+                child.process.wait()
+
+    def _start(self, free: list[str], children: list[_Child]) -> bool:
+        waiting = [s for s in self.states if s.name == "waiting"]
+        if not waiting and not children:  # nothing else to do: ask again for what others hold
+            waiting = [s for s in self.states if s.name == "busy"]
+            time.sleep(_POLL_SECONDS * 10 if waiting else 0)
+        for state in waiting[: len(free)]:
+            state.name, state.device = "running", free.pop(0)
+            first, *rest = self.make(state.run, self.out, state.device, self.extras)
+            children.append(_Child(state, self._spawn(first, state.run), rest))
+        return bool(waiting and children)
+
+    def _spawn(self, words: list[str], run: Run) -> subprocess.Popen[bytes]:
+        """Output goes to files: a pipe would fill up, and break when the launcher is killed."""
+        printed, log = self._logs(run)
+        printed.parent.mkdir(parents=True, exist_ok=True)
+        with printed.open("wb") as out, log.open("ab") as errors:
+            return subprocess.Popen([*_ENDS_WITH_PARENT, *words], stdout=out, stderr=errors)
+
+    def _logs(self, run: Run) -> tuple[Path, Path]:
+        return self.out / "logs" / f"{run.name}.json", self.out / "logs" / f"{run.name}.log"
+
+    def _advance(self, child: _Child, children: list[_Child], free: list[str]) -> bool:
+        """What follows after a process: the next one of its run, or the end of the run."""
+        state, code = child.state, child.process.returncode
+        if code == 0 and child.rest:
+            child.process = self._spawn(child.rest.pop(0), state.run)
+            return False
+        children.remove(child)
+        free.append(state.device)
+        state.code = code
+        state.name = {0: "done", _BUSY: "busy"}.get(code, "failed")
+        state.why = "" if code == 0 else _reason(self._logs(state.run)[0].read_text(), code)
+        return True
+
+    def progress(self, run: Run) -> tuple[int, float | None]:
+        """Steps that a run has taken, and seconds of its recent ones."""
+        with contextlib.suppress(TangobenchError):
+            rows = read_metrics(run_folder(self.out, run) / "metrics.jsonl")
+            recent = [row["seconds"] for row in rows[-_RECENT:]]
+            return len(rows), sum(recent) / len(recent) if recent else None
+        return 0, None
+
+    def _left(self, run: Run) -> float:
+        """Seconds that a run still takes; 0 if nothing is known."""
+        steps, seconds = self.progress(run)
+        each = seconds or self.step_seconds.get(run.recipe.name, 0.0)
+        return each * max(0, run.recipe.steps - steps)
+
+    def summary(self) -> str:
+        """One line: how many are what, and how long all devices together still take."""
+        counts = Counter(state.name for state in self.states)
+        left = sum(self._left(s.run) for s in self.states if s.name not in ("done", "failed"))
+        known = f" · about {duration(left / len(self.devices))} left" if left else ""
+        words = ("done", "running", "waiting", "busy", "failed")
+        return ", ".join(f"{counts[w]} {w}" for w in words if counts[w]) + known
+
+    def table(self) -> Table:
+        """Every run: what it is, where, how far, how long it takes and why it failed."""
+        rows = []
+        for state in self.states:
+            steps, seconds = self.progress(state.run)
+            left = self._left(state.run) if state.name != "done" else 0.0
+            rows.append(
+                [
+                    state.run.name,
+                    state.name,
+                    state.device,
+                    f"{steps:,} of {state.run.recipe.steps:,}",
+                    f"{seconds:.2f}" if seconds else "",
+                    duration(left) if left else "",
+                    state.why,
+                ]
+            )
+        columns = ["Run", "State", "Device", "Steps", "Seconds per step", "Left", "Why"]
+        return Table(title=f"Runs: {self.summary()}", columns=columns, rows=rows)
+
+
+def _reason(printed: str, code: int) -> str:
+    try:
+        error: dict[str, Any] = json.loads(printed)
+        return f"{error['error']}: {error['message']}"[:200]
+    except (ValueError, KeyError, TypeError):
+        return f"killed by signal {-code}" if code < 0 else f"exit {code}"
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupt() -> Iterator[None]:
+    """SIGTERM of the launcher ends its children too."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
