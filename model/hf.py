@@ -88,9 +88,13 @@ class TangobenchForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[m
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
         **_: Any,
     ) -> CausalLMOutput:
-        """Logits of every position and, with labels (−100: no target), the mean NLL."""
+        """Logits of every position and, with labels (−100: no target), the mean NLL.
+
+        `Trainer` says over how many targets of all accumulated batches the mean is taken.
+        """
         if attention_mask is None or bool(attention_mask.all()):
             logits_BTV = self.model(input_ids)
         else:
@@ -98,7 +102,9 @@ class TangobenchForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[m
         loss = None
         if labels is not None:
             shifted = logits_BTV[:, :-1].flatten(0, 1)
-            loss = F.cross_entropy(shifted, labels[:, 1:].flatten(), ignore_index=-100)
+            targets = labels[:, 1:].flatten()
+            summed = F.cross_entropy(shifted, targets, ignore_index=-100, reduction="sum")
+            loss = summed / (num_items_in_batch or targets.ne(-100).sum())
         return CausalLMOutput(loss=loss, logits=logits_BTV)
 
     def _logits_of_padded(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

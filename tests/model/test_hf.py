@@ -121,6 +121,25 @@ def test_loss_is_the_mean_over_labels():
     assert float(loss) == pytest.approx(float(nll / count), rel=1e-12)
 
 
+@pytest.mark.parametrize("steps", (1, 4, 8))
+def test_the_gradient_does_not_depend_on_accumulation(steps):
+    """As `Trainer` does it: losses of all parts are added, each told the number of targets."""
+    model = math_model(dtype=torch.float64)
+    tokens = PROMPT.repeat(-(-8 // len(PROMPT)), 1)[:8]
+    labels = tokens.clone()
+    for row in range(8):  # rows of unequal weight
+        labels[row, : 2 + row] = -100
+    count = labels[:, 1:].ne(-100).sum()
+    norms = []
+    for parts in (1, steps):
+        model.zero_grad()
+        for t, chosen in zip(tokens.chunk(parts), labels.chunk(parts), strict=True):
+            wrap(model)(t, labels=chosen, num_items_in_batch=count).loss.backward()
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
+        norms.append(float(torch.nn.utils.get_total_norm(gradients)))
+    assert norms[1] == pytest.approx(norms[0], rel=1e-12)
+
+
 @pytest.mark.parametrize("arch", ["wango", "gau"])
 def test_their_generation_is_ours(arch, tmp_path):
     model = math_model(arch, torch.float32)
