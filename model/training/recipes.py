@@ -4,7 +4,8 @@
   does not belong to them.
 - Within a family and dataset, only the architecture differs between recipes.
 - `mini` and `sample` keep the paper's optimizer, schedule shape, depth and parameter matching; they
-  differ in size, steps, batch, learning rate and precision (float32: a CPU has no fast bfloat16).
+  differ in size, steps, batch, learning rate and precision (float32: its bits are the
+  same on more CPUs; `train --precision bf16` is faster where they have the instructions).
 - `budget_macs` replaces the number of steps: as many as cost that many forward multiply–accumulates
   by the paper's formulas, over all rows; the warmup keeps its share of the steps.
 - `varied` changes fields of a recipe and names the result after them (family `study`).
