@@ -91,10 +91,18 @@ class LanguageModel(nn.Module):
                 kind="bad-target-mask",
                 fix="give one mark per token",
             )
-        is_target = target_mask_BT[:, 1:].bool()
-        target_R = tokens_BT[:, 1:][is_target].long()
+        marked = target_mask_BT.bool()
+        places_R = F.pad(marked[:, 1:], (0, 1)).flatten().nonzero()[:, 0]
+        return self.loss_at(tokens_BT, places_R), marked[:, 1:].sum()
+
+    def loss_at(self, tokens_BT: Tensor, places_R: Tensor) -> Tensor:
+        """Summed NLL of the tokens that follow these places of all rows, row after row.
+
+        Nothing here waits for a device: how many targets there are is known before.
+        """
         hidden_BTC = self.hidden(tokens_BT)
-        return summed_nll(hidden_BTC[:, :-1][is_target], self.embed, target_R), is_target.sum()
+        target_R = tokens_BT.flatten()[places_R + 1].long()
+        return summed_nll(hidden_BTC.flatten(0, 1)[places_R], self.embed, target_R)
 
     def prefill(self, tokens_BT: Tensor) -> tuple[Tensor, DecodeState]:
         """Logits after a prompt, (B, V), and the state to continue from."""
@@ -149,7 +157,7 @@ class LanguageModel(nn.Module):
                 fix="give at least one row of at least one token",
             )
         tokens_BT = tokens_BT.long()
-        if tokens_BT.device.type != "meta":
+        if tokens_BT.device.type == "cpu":  # elsewhere it would wait; `Batch.on` checks on the host
             low, high = (int(bound) for bound in tokens_BT.aminmax())
             if low < 0 or high >= self.config.vocabulary:
                 raise InputError(

@@ -4,8 +4,10 @@
 - `fused_update` keeps only its inputs: each head's gates, features and average (T × F/H) are made
   again in the backward pass, so that a block's peak does not grow with the number of heads, at
   the price of a second forward pass (`python bench/model.py --part memory` measures both ways).
-- Under autocast, wide products run in autocast's dtype; logits, sums and gradients of weights stay
-  in at least float32.
+- Under autocast, gates, averages, values and the normalised weights that multiply gates are rounded
+  to autocast's dtype, and so are the gradients of gates and weights that enter wide products and
+  what those return. Logits, exponentials, totals and the sums that become gradients of the
+  parameters stay in at least float32.
 
 Shapes: B batch, T positions, C model channels, H heads, K channels of a head, F gated width.
 Usage: `mean_BTF = average(TangoKernel(), (scaled_q, k), gate_BTF, null_bias)`.

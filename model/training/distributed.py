@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -56,13 +56,11 @@ class World:
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
 
-    def sum_numbers(self, values: Sequence[float]) -> list[float]:
-        """Add up numbers over all ranks."""
-        if self.size == 1:
-            return list(values)
-        total = torch.tensor(values, dtype=torch.float64, device=_device())
-        _together(lambda: dist.all_reduce(total))
-        return [float(value) for value in total.tolist()]
+    def summed(self, values: torch.Tensor) -> torch.Tensor:
+        """Add up numbers over all ranks, in place."""
+        if self.size > 1:
+            _together(lambda: dist.all_reduce(values))
+        return values
 
     def wait(self) -> None:
         """Let every rank arrive."""

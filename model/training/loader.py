@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 import numpy as np
+import torch
 
-from tangobench.errors import UsageError
+from tangobench.errors import InputError, UsageError
 from tangobench.model.training.order import rows_at
 from tangobench.pipeline.core.lock import require_data
 from tangobench.pipeline.reading import Dataset
@@ -64,6 +65,25 @@ class Batch:
             np.ascontiguousarray(self.targets_BT[places, :longest]),
             self.lengths_B[places],
         )
+
+    def on(self, device: torch.device, vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens and the places before targets on a device: one copy, ids checked on the host."""
+        high = int(self.tokens_BT.max(initial=0))
+        if high >= vocabulary or int(self.tokens_BT.min(initial=0)) < 0:
+            raise InputError(
+                f"{self.config} rows {', '.join(map(str, self.rows.tolist()))} hold token {high}, "
+                f"outside the vocabulary of {vocabulary}",
+                kind="token-out-of-range",
+                fix="train on the dataset that the recipe was made for",
+            )
+        before = np.zeros_like(self.targets_BT)
+        before[:, :-1] = self.targets_BT[:, 1:]
+        places = np.flatnonzero(before).astype(np.int32)
+        packed = torch.from_numpy(np.concatenate((self.tokens_BT.ravel(), places)))
+        if device.type == "cuda":
+            packed = packed.pin_memory().to(device, non_blocking=True)
+        tokens, marked = packed.split((self.tokens_BT.size, len(places)))
+        return tokens.view(self.tokens_BT.shape), marked.long()
 
     def microbatches(self, size: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
         """This rank's rows in parts of at most `size`.

@@ -51,6 +51,7 @@ def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
         lr=recipe.lr_peak,
         betas=(recipe.beta1, recipe.beta2),
         eps=recipe.eps,
+        fused=named[0][1].device.type == "cuda" or None,
     )
 
 
@@ -92,4 +93,6 @@ def load_optimizer(
         return
     for name, parameter in model.named_parameters():
         moments = {m: tensors[f"{m}.{name}"].to(parameter, copy=True) for m in MOMENTS}
-        optimizer.state[parameter] = {"step": torch.tensor(float(step)), **moments}
+        fused = optimizer.defaults.get("fused")
+        count = torch.tensor(float(step), device=parameter.device if fused else "cpu")
+        optimizer.state[parameter] = {"step": count, **moments}

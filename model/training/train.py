@@ -247,9 +247,13 @@ class Trainer:
         recipe = self.run.recipe
         rate = learning_rate(recipe, batch.step)
         # Asked to stop on one rank, all stop after the same step.
-        loss, stop = self.peers.sum_numbers([self._accumulate(batch), float(self.stopping)])
+        mine = self._accumulate(batch)
+        asked = torch.tensor(float(self.stopping), dtype=mine.dtype).to(mine.device)
+        totals = self.peers.summed(torch.stack((mine, asked)))
         self.peers.sum_gradients(self.model)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip))
+        clipped = torch.nn.utils.clip_grad_norm_(self.model.parameters(), recipe.clip)
+        # The one wait for a device in a step.
+        loss, stop, norm = torch.cat((totals, clipped.double()[None])).tolist()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise self._not_finite(batch, loss, norm)
         set_learning_rate(self.optimizer, rate)
@@ -267,7 +271,7 @@ class Trainer:
             "stop": stop,
         }
 
-    def _accumulate(self, batch: Batch) -> float:
+    def _accumulate(self, batch: Batch) -> torch.Tensor:
         """The batch's gradient, with smaller microbatches if memory runs out and none was asked."""
         while True:
             try:
@@ -370,19 +374,18 @@ def accumulate(
     microbatch: int,
     precision: Precision,
     peers: World,
-) -> float:
+) -> torch.Tensor:
     """Leave this rank's part of the batch's gradient in `.grad`; gives its part of the mean NLL."""
     model.zero_grad(set_to_none=True)
     targets = batch.targets
     device = next(model.parameters()).device
-    total = 0.0
+    total = torch.zeros((), dtype=torch.float64, device=device)
     for part in batch.microbatches(microbatch, rank=peers.rank, world=peers.size):
-        tokens = torch.from_numpy(part.tokens_BT).to(device)
-        marks = torch.from_numpy(part.targets_BT).to(device)
+        tokens, places = part.on(device, model.config.vocabulary)
         with autocast(device.type, precision):
-            nll, _ = model.loss(tokens, marks)
+            nll = model.loss_at(tokens, places)
         (nll / targets).backward()
-        total += float(nll.detach()) / targets
+        total += nll.detach().double() / targets
     return total
 
 

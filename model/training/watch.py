@@ -63,10 +63,9 @@ class Validation:
         for config, whole in self._batches.items():
             total, count = 0.0, 0
             for batch in whole.microbatches(microbatch):
-                tokens = torch.from_numpy(batch.tokens_BT).to(device)
-                marks = torch.from_numpy(batch.targets_BT).to(device)
+                tokens, places = batch.on(device, model.config.vocabulary)
                 with autocast(device.type, self._precision):
-                    nll, _ = model.loss(tokens, marks)
+                    nll = model.loss_at(tokens, places)
                 total, count = total + float(nll), count + batch.targets
             if count:
                 found[config] = total / count

@@ -86,3 +86,13 @@ def test_recomputing_keeps_less_and_computes_more(arch):
     assert made_again.kept_bytes < kept.kept_bytes / 2
     assert made_again.peak_bytes < kept.peak_bytes
     assert len(made_again.parts["block backward"]) >= len(kept.parts["block backward"])
+
+
+def test_the_loss_multiplies_in_bfloat16_where_a_gpu_would():
+    config = config_of("flash")
+    found = {}
+    for kernel in ("strips", "batched"):
+        with select.using(kernel):
+            ops = counting.step_work(config, 2, 160, bf16=True).parts["loss"]
+        found[kernel] = {op.dtype for op in ops if op.flop}
+    assert found == {"strips": {torch.float32}, "batched": {torch.bfloat16}}
