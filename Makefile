@@ -35,7 +35,7 @@ export OMP_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup data-fineweb data-lean data-dm-math data-dm-math-tests data verify reproduce replicate results report test \
-  test-faults test-scale test-interop test-kernels test-mutations fuzz audit licences test-browser test-lean lint types bench deploy undeploy \
+  test-faults test-scale test-interop test-kernels test-gpu bench-gpu attest test-mutations fuzz audit licences test-browser test-lean lint types bench deploy undeploy \
   prefect-env constraints docs screenshots clean $(BENCHES:%=bench-%)
 
 help: ## print this list
@@ -92,6 +92,9 @@ verify: $(STAMP) ## check every byte of what is in OUT against its lock and the 
 	$(TOOL) verify --out $(call quote,$(OUT)) --profile $(call quote,$(PROFILE)) --against committed
 
 ## Models
+attest: $(STAMP) ## kernels, 200 steps and a root on this machine, as one JSON to send back (DEVICES=cuda)
+	$(TOOL) attest --out $(call quote,$(OUT)) $(if $(DEVICES),--device $(call quote,$(DEVICES)))
+
 replicate: $(STAMP) ## train and score the six models (PROFILE=mini DATASET=lean: hours; PROFILE=paper DEVICES=cuda:0,cuda:1)
 	$(TOOL) replicate $(if $(DATASET),--dataset $(call quote,$(DATASET))) $(if $(DEVICES),--devices $(call quote,$(DEVICES))) \
 	  $(if $(ONLY),--only $(call quote,$(ONLY))) $(BUILD)
@@ -150,6 +153,14 @@ audit: $(STAMP) ## known holes in the pinned versions (needs a network)
 
 licences: $(STAMP) ## name, version and licence of every installed package
 	@$(TOOL) doctor --licences
+
+test-gpu: $(KERNELS_STAMP) ## the kernels on this machine's GPU: the self-check against the reference, five steps
+	@$(BIN)/python -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "needs a GPU")'
+	$(BIN)/python -c 'from tangobench.model.kernels.triton.check import disagreement as d; import sys; sys.exit(d("cuda"))'
+	TANGOBENCH_KERNEL=auto $(TOOL) train --recipe sample-dm_math-tango --device cuda --out $(call quote,$(OUT)) --stop-at 5
+
+bench-gpu: $(KERNELS_STAMP) ## tokens/s and memory of the published sizes on this machine's GPU
+	$(TOOL) model speed --device cuda --size published --precision bf16 --lengths 256 2048 8192
 
 test-browser: $(STAMP) ## the report in a headless Chromium
 	@command -v chromium >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get -qq install -y chromium; } \

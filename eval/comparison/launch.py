@@ -29,7 +29,7 @@ from tangobench.errors import TangobenchError, UsageError
 from tangobench.eval.comparison.replicate import measured
 from tangobench.eval.render import Table
 from tangobench.model.training.metrics import read_metrics
-from tangobench.model.training.plan import CHIPS, chip, plan
+from tangobench.model.training.plan import chip, chip_name, plan
 from tangobench.model.training.recipes import Family, Run, runs
 from tangobench.model.training.runs import run_folder
 from tangobench.model.training.train import dataset_of
@@ -91,7 +91,7 @@ def is_done(locks: dict[str, Any], out: Path, extras: Sequence[str], run: Run) -
 
 def estimates(chosen: Sequence[Run], devices: Sequence[str]) -> tuple[Table, dict[str, float]]:
     """What the runs would take: a table by recipe, and seconds of a step by recipe."""
-    on = chip("cpu" if set(devices) == {"cpu"} else _chip_name())
+    on = chip(chip_name(devices[0]))
     recipes = {run.recipe.name: run.recipe for run in chosen}
     planned = {name: plan(recipe, on) for name, recipe in recipes.items()}
     times = Counter(run.recipe.name for run in chosen)
@@ -118,14 +118,6 @@ def estimates(chosen: Sequence[Run], devices: Sequence[str]) -> tuple[Table, dic
         f"{share['bytes']:.0%} of the bandwidth: {on.source}. See docs/gpu.md.",
     )
     return table, {name: found["step_seconds"] for name, found in planned.items()}
-
-
-def _chip_name() -> str:
-    """The chip whose rates fit this machine's GPUs best."""
-    import torch
-
-    name = torch.cuda.get_device_name().lower() if torch.cuda.is_available() else "h100"
-    return next((known for known in CHIPS if known in name), "h100")
 
 
 def all_gpus() -> list[str]:

@@ -98,6 +98,14 @@ def chip(name: str) -> Chip:
     return CHIPS[name] if name in CHIPS else _this_cpu()
 
 
+def chip_name(device: str) -> str:
+    """The chip whose rates fit a device best."""
+    if device == "cpu":
+        return "cpu"
+    name = torch.cuda.get_device_name(device).lower() if torch.cuda.is_available() else "h100"
+    return next((known for known in CHIPS if known in name), "h100")
+
+
 @functools.cache
 def _this_cpu() -> Chip:
     small, large = torch.zeros(4), torch.rand(1 << 22)  # beyond the second-level cache
