@@ -30,7 +30,7 @@ def add(commands: Any) -> None:
 
 
 def _attest(args: argparse.Namespace) -> int:
-    from tangobench.eval.costs.attest import attest
+    from tangobench.eval.comparison.attest import attest
 
     run, device = named_run(args.recipe, []), compute_device(args)
     reporter = reporter_of(args)
