@@ -13,6 +13,8 @@ from tangobench.errors import MismatchError, TangobenchError, UsageError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import LOCK_NAME, RUN_NAME, read_lock, seal, sign
 from tangobench.pipeline.core.pool import SerialRunner
+from tangobench.pipeline.core.publish import _place
+from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.core.verify import verify
 
 SHARD = "wide/train-00000-of-00002.arrow"
@@ -95,6 +97,19 @@ def test_a_shard_damaged_in_place_is_made_again(toy, tmp_path):
     flip(built.folder / entry["path"])
     api.run(toy.request(tmp_path), SerialRunner())
     assert hashes(built.folder) == whole
+
+
+def test_an_object_damaged_between_its_unit_and_its_publication_is_refused(toy, tmp_path):
+    built = api.run(toy.request(tmp_path), SerialRunner())
+    entry = built.lock.shards[0]
+    (built.folder / entry["path"]).unlink()
+    (unit,) = (tmp_path / ".units" / "objects").rglob(entry["sha256"][2:])
+    flip(unit)
+    address = unit.parent.name + unit.name
+    with pytest.raises(TangobenchError) as caught:
+        _place(built.folder, entry, open_store(str(tmp_path / ".units")), address)
+    assert caught.value.kind == "unit-corrupt"
+    assert not (built.folder / entry["path"]).exists()
 
 
 def test_a_foreign_file_is_refused_before_anything_is_written(toy, tmp_path):

@@ -131,6 +131,14 @@ def test_a_damaged_unit_is_not_there(tmp_path, harm):
     assert store.get(KEY) == record
 
 
+def test_a_record_with_another_value_is_not_believed(tmp_path):
+    store = open_store(str(tmp_path))
+    store.put(KEY, b"hello world", {"rows": 3})
+    path = store.root / "records" / KEY[:2] / f"{KEY[2:]}.json"
+    path.write_bytes(path.read_bytes().replace(b'"rows":3', b'"rows":4'))
+    assert store.get(KEY) is None
+
+
 def test_a_record_under_another_key_is_not_believed(tmp_path):
     store = open_store(str(tmp_path))
     store.put(KEY, b"x", {})

@@ -140,6 +140,23 @@ def test_names_and_copies_of_files_decide_nothing(build, tmp_path):
     assert read_lock(tmp_path / "other" / "corpus-full").root == alone["root"]
 
 
+def test_exchanged_names_decide_nothing_and_the_share_is_that_of_validation(build, tmp_path):
+    rows, roots = documents(200), []
+    for names in (("a", "b"), ("b", "a")):
+        folder = tmp_path / f"in-{names[0]}"
+        folder.mkdir()
+        for name, part in zip(names, (rows[:80], rows[80:]), strict=True):
+            (folder / f"{name}.jsonl").write_bytes(as_lines(part))
+        (tmp_path / "corpus.toml").write_text(MANIFEST)
+        out = tmp_path / f"out-{names[0]}"
+        words = ["build", str(tmp_path / "corpus.toml"), "--source", str(folder), "--quiet"]
+        assert main([*words, "--out", str(out)]) == 0
+        roots.append(read_lock(out / "corpus-full"))
+    assert roots[0].root == roots[1].root
+    counts = roots[0].data["counts"]["documents"]
+    assert 0.1 < counts["validation"]["documents"] / len(rows) < 0.3
+
+
 def test_validation_rows_are_windows_of_validation_documents(build):
     code, _, folder = build(as_lines(documents()))
     assert code == 0
