@@ -80,10 +80,6 @@ def _shares(runs: Sequence[Result], name: str) -> list[dict[str, Any]]:
     return [shares[name] for shares in matched if name in shares]
 
 
-def _share_cell(group: Group, runs: Sequence[Result], name: str, digits: int = 1) -> str:
-    return share_text(_shares(runs, name), digits, group.expected)
-
-
 def _measured(group: Group) -> Result | None:
     runs = [run for runs in group.by_model.values() for run in runs]
     return next((run for run in runs if "exact_match" in run), None)
