@@ -20,6 +20,7 @@ from tangobench.eval.intervals import paired_t
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
 from tangobench.model.training.recipes import RECIPES, Family, Recipe, runs
+from tangobench.pipeline.core.lock import shown_root
 from tangobench.pipeline.core.progress import Reporter
 
 Result = dict[str, Any]
@@ -87,6 +88,7 @@ def _compared(ablated: Sequence[Result], whole: dict[Any, Result]) -> dict[str, 
         "profile": recipe.profile,
         "metric": metric,
         "root": ablated[0]["data"]["root"],
+        "content_root": ablated[0]["data"].get("content_root"),
         "nonembedding_params": recipe.model_config().nonembedding_params,
         "scores": scores,
         "unablated": partner_scores,
@@ -113,7 +115,7 @@ def ablation_tables(found: Sequence[dict[str, Any]]) -> Iterator[Table]:
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for item in found:
         groups.setdefault((item["profile"], item["metric"], item["root"]), []).append(item)
-    for (profile, metric, root), items in groups.items():
+    for (profile, metric, _), items in groups.items():
         trial = (
             " A toy trained for seconds: it says nothing about the models."
             if profile == "sample"
@@ -128,7 +130,7 @@ def ablation_tables(found: Sequence[dict[str, Any]]) -> Iterator[Table]:
             rows=[_row(item) for item in items],
             note="Ours; the paper has none. NLL of the changed model minus the whole one on equal "
             "seeds and rows: positive if the change hurts. Student's t over seeds. "
-            f"Data root {root[:16]}…{trial}",
+            f"Data root {shown_root(items[0])}{trial}",
         )
 
 

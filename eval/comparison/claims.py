@@ -24,6 +24,7 @@ from tangobench.eval.published import CLAIMS, LABELS, NLL
 from tangobench.eval.render import Table
 from tangobench.model.config import ARCHS
 from tangobench.model.training.recipes import Family, runs
+from tangobench.pipeline.core.lock import shown_root
 
 _SCALE: Final = {
     "sample": "A toy trained for seconds: it shows that everything runs and says nothing about "
@@ -42,6 +43,7 @@ def summarise(profile: Family, dataset: str, results: Sequence[dict[str, Any]]) 
         "profile": profile,
         "dataset": dataset,
         "root": results[0]["data"]["root"],
+        "content_root": results[0]["data"].get("content_root"),
         "runs": sorted(result["run"] for result in results),
         "metrics": metrics,
         "scores": {
@@ -129,7 +131,7 @@ def summary_tables(summary: dict[str, Any]) -> list[Table]:
         title=f"Validation NLL, {METRICS[metrics[0]]}, {name}",
         columns=["Model", *heads],
         rows=score_rows,
-        note=f"{_SCALE[summary['profile']]} Data root {summary['root'][:16]}…",
+        note=f"{_SCALE[summary['profile']]} Data root {shown_root(summary)}",
     )
     if not summary["claims"]:
         return [compared]
@@ -142,7 +144,7 @@ def summary_tables(summary: dict[str, Any]) -> list[Table]:
         rows=[_claim_row(claim) for claim in summary["claims"]],
         note="NLL of the second model minus the first on equal seeds and rows; positive agrees "
         "with the paper. A verdict needs both intervals: from the pair's own differences, and from "
-        f"the residual of all models and seeds. Data root {summary['root'][:16]}…",
+        f"the residual of all models and seeds. Data root {shown_root(summary)}",
     )
     return [compared, judged]
 

@@ -160,6 +160,7 @@ def analyse(study: Study, results: Sequence[Result]) -> dict[str, Any]:
         "question": study.question,
         "metric": study.metric,
         "root": known[0]["data"]["root"] if known else None,
+        "content_root": known[0]["data"].get("content_root") if known else None,
         "runs": len(known),
         "planned": len(study.runs),
         "codes": len({result["trained_with"]["code_sha256"] for result in known}),

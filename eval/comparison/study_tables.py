@@ -22,6 +22,7 @@ from tangobench.eval.comparison.tables import spread
 from tangobench.eval.intervals import paired_t
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
+from tangobench.pipeline.core.lock import shown_root
 
 Result = dict[str, Any]
 
@@ -63,7 +64,7 @@ def study_tables(study: Study, results: Sequence[Result]) -> list[Table]:
 
 def _note(found: Mapping[str, Any]) -> str:
     codes = "" if found["codes"] < 2 else f" {found['codes']} versions of the code trained them."
-    root = "" if found["root"] is None else f" Data root {found['root'][:16]}…"
+    root = "" if found["root"] is None else f" Data root {shown_root(found)}"
     return f"{found['runs']} of {found['planned']} planned runs.{codes}{root}"
 
 

@@ -161,5 +161,5 @@ def test_the_command_and_the_report_show_them(toy_out, tmp_path, capsys):
     page = write_report(toy_out, tmp_path).parent / "results.html"
     text = page.read_text(encoding="utf-8")
     for table in made:
-        assert text.count(f"<caption>{table.title}</caption>") == 1
+        assert text.count(f'<p class="caption">{table.title}</p>') == 1
         assert table.rows[0][1] in text
