@@ -40,9 +40,10 @@ def count(config: ModelConfig) -> Counts:
 
 
 def kept_activation_bytes(config: ModelConfig, length: int) -> int:
-    """Bytes that a float32 training step keeps between forward and backward, for one sequence.
+    """Bytes that the blocks keep between forward and backward, in float32, for one sequence.
 
-    The output loss is not in it: it keeps one row of gradients per target (model/kernels/nll.py).
+    Not in it: the embedded tokens, the final norm, and the output loss, which keeps one row of
+    gradients per target (model/kernels/nll.py).
     """
     if config.arch == "gau" and length > config.context:
         config = replace(config, context=length)

@@ -38,7 +38,7 @@ def gap_figure(gap: Gap) -> Figure:
     return lines(
         f"From validation to extrapolation: {title_of(gap.dataset)}",
         series,
-        x=Axis(label="part", text=name),
+        x=Axis(label="part", text=name, margin=0.12),
         y=Axis(label="nats per answer token"),
         description=f"NLL of {len(series)} models on {', '.join(stages)}.",
         note="Mean over seed pairs; bands from the lowest to the highest run.",

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -247,7 +247,7 @@ def _committed_contents() -> dict[str, str]:
     return {lock.root: lock.content_root for lock in locks}
 
 
-def proven_content(data: dict[str, Any]) -> str | None:
+def proven_content(data: Mapping[str, Any]) -> str | None:
     """The content root of what was recorded of a dataset: its own, or the committed lock's.
 
     Checkpoints and results of earlier versions hold a root alone, which does not say which shard
@@ -256,7 +256,7 @@ def proven_content(data: dict[str, Any]) -> str | None:
     return data.get("content_root") or _committed_contents().get(data["root"])
 
 
-def shown_root(data: dict[str, Any]) -> str:
+def shown_root(data: Mapping[str, Any]) -> str:
     """The root of a recorded dataset, for tables; says so if its splits are not proven."""
     return f"{data['root'][:16]}…{'' if proven_content(data) else ' (content not proven)'}"
 

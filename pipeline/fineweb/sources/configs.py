@@ -17,7 +17,6 @@ from pathlib import Path
 def files_of(name: str, tree: Iterable[str], card: str) -> list[str] | None:
     """Paths of a config's files in the repository; None if the card names no such config."""
     import datasets
-    import yaml  # type: ignore[import-untyped]
 
     with tempfile.TemporaryDirectory(prefix="tangobench-") as place:
         root = Path(place).resolve()
@@ -32,8 +31,11 @@ def files_of(name: str, tree: Iterable[str], card: str) -> list[str] | None:
             builder = datasets.load_dataset_builder(
                 str(root), name=name, cache_dir=str(root / ".cache")
             )
-        except (ValueError, OSError, datasets.exceptions.DatasetsError, yaml.YAMLError):
-            return None  # a card or a layout that `datasets` cannot read names no config
+        except Exception as error:
+            unread = (ValueError, OSError, datasets.exceptions.DatasetsError)
+            if isinstance(error, unread) or type(error).__module__.startswith("yaml."):
+                return None  # a card or a layout that `datasets` cannot read names no config
+            raise
         files = builder.config.data_files or {}
         paths = {
             Path(path).relative_to(root).as_posix() for part in files.values() for path in part
