@@ -136,3 +136,10 @@ SCALING: Final = {
     "gau": "quadratic",
     "flash": "linear",
 }
+
+# The paper's orderings: (lower, higher).
+CLAIMS: Final = (
+    *(("tango", other) for other in LABELS if other != "tango"),
+    ("wango", "recurrent_transformer"),
+    ("wango", "flash"),
+)

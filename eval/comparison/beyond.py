@@ -21,11 +21,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from tangobench.eval.comparison.ablations import ablation_tables, differences
-from tangobench.eval.comparison.claims import CLAIMS
 from tangobench.eval.comparison.runs import Group, Result, groups, label_of, metric_title
 from tangobench.eval.comparison.tables import MISSING, ONE_LEVEL, marked, share_text, spread
 from tangobench.eval.intervals import paired_t
-from tangobench.eval.published import LABELS
+from tangobench.eval.published import CLAIMS, LABELS
 from tangobench.eval.render import Table
 
 _LEVELS: Final = ("easy", "medium", "hard")

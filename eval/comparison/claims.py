@@ -20,17 +20,11 @@ from tangobench.catalogue import CATALOGUE, METRICS, metrics_of
 from tangobench.eval.comparison.studies import seeds_of
 from tangobench.eval.comparison.tables import require_one_root, scores, spread
 from tangobench.eval.intervals import Interval, paired_t, two_way
-from tangobench.eval.published import LABELS, NLL
+from tangobench.eval.published import CLAIMS, LABELS, NLL
 from tangobench.eval.render import Table
 from tangobench.model.config import ARCHS
 from tangobench.model.training.recipes import Family, runs
 
-# The paper's orderings: (lower, higher).
-CLAIMS: Final = (
-    *(("tango", other) for other in ARCHS if other != "tango"),
-    ("wango", "recurrent_transformer"),
-    ("wango", "flash"),
-)
 _SCALE: Final = {
     "sample": "A toy trained for seconds: it shows that everything runs and says nothing about "
     "the models.",

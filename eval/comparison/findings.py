@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE, title_of
 from tangobench.eval.comparison.claims import replications
+from tangobench.eval.comparison.designs import STUDIES
 from tangobench.eval.comparison.studies import (
-    STUDIES,
     Study,
     analyse,
     plan,
@@ -56,7 +56,8 @@ def findings(results: Sequence[Result]) -> str:
         "vocabulary": CATALOGUE["lean"].vocabulary,
     }
     parts = [_HEAD.format(**facts), _orderings(results)]
-    parts += [_section(make("mini"), results) for make in STUDIES.values()]
+    small = [make("mini") for name, make in STUDIES.items() if not name.startswith("large")]
+    parts += [_section(study, results) for study in small]
     return "\n".join([*parts, _LIMITS.format(**facts)])
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tangobench.catalogue import METRICS, metrics_of, title_of
-from tangobench.eval.comparison.studies import all_studies
+from tangobench.eval.comparison.designs import all_studies
 from tangobench.eval.costs.macs import formula
 from tangobench.eval.published import LABELS
 from tangobench.model.config import ARCHS, ModelConfig

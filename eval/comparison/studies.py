@@ -8,30 +8,23 @@
   trained, each run by itself and resumable.
 - A contrast is a weighted sum of NLLs: positive means that the first side has the higher NLL.
 
-Usage: `study = STUDIES["sharing"]("mini"); plan(study, []); analyse(study, results)`.
+Usage: `study = STUDIES["sharing"]("mini"); plan(study, []); analyse(study, results)`; the studies
+themselves are in `designs`.
 """
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE
-from tangobench.eval.intervals import Interval, detectable, paired_t, two_way
-from tangobench.eval.published import LABELS
-from tangobench.model.config import ARCHS
-from tangobench.model.training.recipes import RECIPES, SEED_PAIRS, Recipe, Run, runs, varied
+from tangobench.eval.intervals import Interval, Layout, detectable, paired_t, two_way
+from tangobench.model.training.recipes import Recipe, Run, runs
 
 Result = dict[str, Any]
 Pair = tuple[int, int]
 
-MORE_PAIRS: Final[tuple[Pair, ...]] = ((53, 109), (67, 113))
-TUNING_PAIR: Final[Pair] = (71, 127)  # for choosing learning rates; no result uses it
-_RATES: Final = (1e-3, 2e-3, 4e-3)
-_BUDGETS: Final = (0.25, 0.5, 1.0)
-_BOTH_WAYS: Final = ("TANGO", "WANGO")  # shared in the paper, untied in studies too
 _SECONDS_PER_MAC: Final = 4e-11  # of the forward formula, one core, from the committed mini runs
 
 
@@ -79,140 +72,6 @@ class Study:
     def metric(self) -> str:
         """The metric that decides."""
         return CATALOGUE[self.arms[0].recipe.dataset].metric
-
-
-def _minus(name: str, first: str, second: str) -> Contrast:
-    return Contrast(name=name, weights={first: 1.0, second: -1.0})
-
-
-def sharing(profile: str) -> Study:
-    """Sharing × gating × weighting at equal parameters and steps."""
-    base = {arch: RECIPES[f"{profile}-dm_math-{arch}"] for arch in ARCHS}
-    chosen = {
-        "Transformer++, shared": base["recurrent_transformer"],
-        "Transformer++, untied": base["untied_transformer"],
-        "TANGO, shared": base["tango"],
-        "TANGO, untied": varied(base["tango"], shared=False),
-        "WANGO, untied": varied(base["wango"], shared=False),
-        "Transformer++, untied, TANGO's weighting": varied(
-            base["untied_transformer"], weighting="cosine-null"
-        ),
-    }
-    shared, untied, tango, free, window, weighted = chosen
-    half = 0.5
-    return Study(
-        name="sharing",
-        question="At equal parameters and steps, what do sharing the block, gating and TANGO's "
-        "weighting of sources each do to the NLL?",
-        arms=tuple(
-            Arm(name=name, recipe=recipe, pairs=(*SEED_PAIRS, *MORE_PAIRS))
-            for name, recipe in chosen.items()
-        ),
-        contrasts=(
-            Contrast(
-                name="Sharing, both architectures (shared minus untied)",
-                weights={shared: half, tango: half, untied: -half, free: -half},
-            ),
-            Contrast(
-                name="Gating, shared and untied (Transformer++ minus TANGO)",
-                weights={shared: half, untied: half, tango: -half, free: -half},
-            ),
-            Contrast(
-                name="Interaction (sharing in Transformer++ minus sharing in TANGO)",
-                weights={shared: 1.0, untied: -1.0, tango: -1.0, free: 1.0},
-            ),
-            _minus("Sharing in Transformer++ (shared minus untied)", shared, untied),
-            _minus("Sharing in TANGO (shared minus untied)", tango, free),
-            _minus("Gating, untied (Transformer++ minus TANGO)", untied, free),
-            _minus("Weighting alone (softmax minus TANGO's)", untied, weighted),
-            _minus("Gating beyond weighting (TANGO's weighting minus TANGO)", weighted, free),
-            _minus("Window, untied (WANGO minus TANGO)", window, free),
-        ),
-    )
-
-
-def _models(profile: str) -> dict[str, tuple[Recipe, dict[str, Any]]]:
-    """The six architectures and the untied variants of two of them."""
-    six: dict[str, tuple[Recipe, dict[str, Any]]] = {
-        LABELS[arch]: (RECIPES[f"{profile}-dm_math-{arch}"], {}) for arch in ARCHS
-    }
-    untied = {f"{name}, untied": (six[name][0], {"shared": False}) for name in _BOTH_WAYS}
-    return six | untied
-
-
-def compute(profile: str) -> Study:
-    """Equal operations: every model at fractions of TANGO's budget."""
-    whole = RECIPES[f"{profile}-dm_math-tango"]
-    data = "study" if profile == "mini" else profile
-    doubled = ("TANGO", "TANGO, untied", LABELS["untied_transformer"])
-    arms = []
-    for model, (recipe, fields) in _models(profile).items():
-        for budget in (*_BUDGETS, *((2.0,) if model in doubled else ())):
-            macs = round(budget * whole.steps * whole.step_macs)
-            arms.append(
-                Arm(
-                    name=f"{model} at {budget:g}",
-                    recipe=varied(recipe, profile=data, budget_macs=macs, **fields),
-                    pairs=SEED_PAIRS if budget <= 1 else SEED_PAIRS[:2],
-                    model=model,
-                    budget=budget,
-                )
-            )
-    return Study(
-        name="compute",
-        question="At equal operations instead of equal parameters and steps, which model has the "
-        "lowest NLL, and how many operations does each need for the same NLL?",
-        arms=tuple(arms),
-        contrasts=tuple(
-            _minus(f"{first} minus {second} at {budget:g}", *names)
-            for budget in _BUDGETS
-            for first, second in (
-                ("TANGO", LABELS["untied_transformer"]),
-                ("TANGO", "TANGO, untied"),
-                (LABELS["untied_transformer"], "TANGO, untied"),
-            )
-            for names in ((f"{first} at {budget:g}", f"{second} at {budget:g}"),)
-        ),
-    )
-
-
-def rates(profile: str) -> Study:
-    """Three learning rates per model at a quarter of the budget, on a seed pair of their own."""
-    whole = RECIPES[f"{profile}-dm_math-tango"]
-    data = "study" if profile == "mini" else profile
-    macs = round(whole.steps * whole.step_macs / 4)
-    return Study(
-        name="rates",
-        question="Does the common learning rate favour one of the models?",
-        arms=tuple(
-            Arm(
-                name=f"{model} at {rate:g}",
-                recipe=varied(
-                    recipe,
-                    **{"profile": data, "budget_macs": macs, **fields},
-                    **{"lr_peak": rate, "lr_final": rate / 10},
-                ),
-                pairs=(TUNING_PAIR,),
-                model=model,
-            )
-            for model, (recipe, fields) in _models(profile).items()
-            for rate in _RATES
-        ),
-        contrasts=(),
-    )
-
-
-STUDIES: Final[dict[str, Callable[[str], Study]]] = {
-    "sharing": sharing,
-    "compute": compute,
-    "rates": rates,
-}
-
-
-@functools.cache
-def all_studies() -> tuple[Study, ...]:
-    """Every study at every size."""
-    return tuple(make(profile) for make in STUDIES.values() for profile in ("mini", "sample"))
 
 
 def plan(study: Study, finished: Sequence[Result], prior: float | None = None) -> dict[str, Any]:
@@ -283,13 +142,17 @@ def results_of(study: Study, results: Sequence[Result]) -> dict[str, dict[Pair, 
     return found
 
 
+def scores_of(study: Study, results: Sequence[Result]) -> dict[str, dict[Pair, float]]:
+    """NLL by arm and seed pair."""
+    return {
+        name: {pair: float(r["scores"][study.metric]["nll"]) for pair, r in sorted(found.items())}
+        for name, found in results_of(study, results).items()
+    }
+
+
 def analyse(study: Study, results: Sequence[Result]) -> dict[str, Any]:
     """Scores by arm, the stated contrasts with intervals and verdicts, and all pairs."""
-    by_arm = results_of(study, results)
-    scores = {
-        name: {pair: float(r["scores"][study.metric]["nll"]) for pair, r in sorted(found.items())}
-        for name, found in by_arm.items()
-    }
+    by_arm, scores = results_of(study, results), scores_of(study, results)
     layout = two_way(scores)
     known = [result for found in by_arm.values() for result in found.values()]
     return {
@@ -334,7 +197,7 @@ def _arm(
 
 
 def _judged(
-    contrast: Contrast, scores: Mapping[str, Mapping[Pair, float]], layout: Any
+    contrast: Contrast, scores: Mapping[str, Mapping[Pair, float]], layout: Layout | None
 ) -> dict[str, Any]:
     arms = [scores[arm] for arm in contrast.weights]
     pairs = sorted(set(arms[0]).intersection(*arms[1:]))
@@ -360,12 +223,3 @@ def verdict(pooled: Interval | None, paired: Interval | None) -> str:
     if pooled[2] < 0 and paired[2] < 0:
         return "below zero"
     return "undecided"
-
-
-def studies_in(results: Sequence[Result], profile: str = "mini") -> Iterator[tuple[Study, Any]]:
-    """Every study of which a run of its own is among some results, with its analysis."""
-    for make in STUDIES.values():
-        study = make(profile)
-        own = {run.sha256 for run in study.runs if run.recipe.family == "study"}
-        if any(result["run_sha256"] in own for result in results):
-            yield study, analyse(study, results)

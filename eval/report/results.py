@@ -21,6 +21,7 @@ from tangobench.eval import render
 from tangobench.eval.comparison.ablations import ablation_tables, differences
 from tangobench.eval.comparison.beyond import group_tables
 from tangobench.eval.comparison.claims import replications, summary_tables
+from tangobench.eval.comparison.designs import studies_in
 from tangobench.eval.comparison.gaps import gap_tables, gaps
 from tangobench.eval.comparison.runs import (
     OWN,
@@ -32,7 +33,6 @@ from tangobench.eval.comparison.runs import (
     run_macs,
     values,
 )
-from tangobench.eval.comparison.studies import studies_in
 from tangobench.eval.comparison.study_tables import study_tables
 from tangobench.eval.comparison.tables import spread
 from tangobench.eval.report.breakdowns import breakdown_figures

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 FORMS: Final = ("markdown", "latex", "csv", "html")
 
 
+STUDY_NAMES: Final = (
+    *("sharing", "compute", "rates", "recall"),
+    *("large-untied", "large-compute", "large-orderings"),
+)
+
+
 def add(commands: Any) -> None:
     """Add the commands to the program."""
     scorer = command(
@@ -143,7 +149,7 @@ def _add_replicate(commands: Any) -> None:
     )
     repeater.add_argument(
         "--study",
-        choices=("sharing", "compute", "rates"),
+        choices=STUDY_NAMES,
         help="instead: a question that the paper leaves open; shows its plan before it starts",
     )
     repeater.add_argument("--plan", action="store_true", help="of a study: only show the plan")
@@ -238,9 +244,9 @@ def _print_scores(result: dict[str, Any]) -> None:
 def _tables(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison.beyond import beyond_tables
     from tangobench.eval.comparison.claims import replication_tables
+    from tangobench.eval.comparison.designs import studies_in
     from tangobench.eval.comparison.gaps import gap_tables, gaps
     from tangobench.eval.comparison.own import own_tables
-    from tangobench.eval.comparison.studies import studies_in
     from tangobench.eval.comparison.study_tables import study_tables
     from tangobench.eval.comparison.tables import paper_tables
     from tangobench.eval.render import render
@@ -310,6 +316,8 @@ def _replicate(args: argparse.Namespace) -> int:
     from tangobench.eval.render import render
 
     wanted = {"exact_match": args.exact_match, "probes": args.probes}
+    if args.study == "recall":
+        return _recall(args)
     if args.study:
         return _study(args, tuple(name for name, asked in wanted.items() if asked))
     make = ablate if args.ablations else replicate
@@ -340,8 +348,9 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _study(args: argparse.Namespace, extras: tuple[str, ...]) -> int:
+    from tangobench.eval.comparison.designs import STUDIES
     from tangobench.eval.comparison.replicate import run_study
-    from tangobench.eval.comparison.studies import STUDIES, analyse, plan, prior_residual
+    from tangobench.eval.comparison.studies import analyse, plan, prior_residual
     from tangobench.eval.comparison.study_tables import plan_table, study_tables
     from tangobench.eval.render import render
     from tangobench.eval.scoring.results import read_results, shipped_results
@@ -365,3 +374,19 @@ def _study(args: argparse.Namespace, extras: tuple[str, ...]) -> int:
     text = render(study_tables(study, results), args.format).rstrip("\n")
     finished(args, f"trained and scored into {args.out}", f"tangobench report --out {args.out}")
     return show(args, analyse(study, results) if args.json else None, text)
+
+
+def _recall(args: argparse.Namespace) -> int:
+    from tangobench.eval.comparison.recall import read_recall, recall_runs, recall_table, run_recall
+    from tangobench.eval.render import render
+    from tangobench.eval.scoring.results import shipped_results
+
+    runs = recall_runs(20 if args.profile == "sample" else 600)
+    if args.plan:
+        names = [run.name for run in runs]
+        return show(args, {"study": "recall", "runs": names}, "\n".join(names))
+    run_recall(Path(args.out), runs, workers=args.workers, reporter=reporter_of(args))
+    found = read_recall([Path(args.out) / "results", shipped_results()])
+    table = recall_table(found, runs)
+    finished(args, f"trained and tested into {args.out}", f"tangobench report --out {args.out}")
+    return show(args, found, render([table], args.format).rstrip("\n"))

@@ -1,0 +1,224 @@
+"""Associative recall: how far back does each architecture find a value by its key?
+
+- A row of T tokens holds four pairs (key, value); later the key comes again and the value after it
+  is the target. The distance between the two is drawn log-uniformly, so that every octave has as
+  many questions; everything else is one filler token. Keys and values are drawn anew in every row.
+- Rows come from (data-order seed, step) alone. The same five lengths for all models, one after the
+  other with equal numbers of tokens per step; the parameters are matched as everywhere.
+- A finished run is kept in OUT/results/recall.json; the same command continues with the next.
+
+Usage: `run_recall(out, recall_runs(), workers=2, reporter=Reporter())`, then
+`recall_table(read_recall([out / "results"]), recall_runs())`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tangobench.errors import CorruptionError
+from tangobench.eval.intervals import wilson
+from tangobench.eval.published import LABELS
+from tangobench.eval.render import Table
+from tangobench.eval.scoring.results import read_result, write_result
+from tangobench.model.config import ARCHS
+from tangobench.model.training.recipes import SEED_PAIRS, Recipe, Run
+from tangobench.pipeline.core.pool import make_runner
+from tangobench.pipeline.core.progress import Reporter
+
+NDArray = np.ndarray[Any, Any]
+
+FORMAT: Final = "tangobench-recall/1"
+FILE: Final = "recall.json"
+QUESTION: Final = "How far back does each model find a value by its key?"
+LENGTHS: Final = (64, 128, 256, 512, 1024)
+_PAIRS: Final = 4
+_KINDS: Final = 16  # keys, and as many values
+_FILLER: Final = 2 * _KINDS
+_TOKENS: Final = 2048  # per step
+_SHARES: Final = (0.5, 0.2, 0.1, 0.1, 0.1)  # of the steps, by length
+_TEST_ROWS: Final = 64
+_TEST_SEED: Final = 10**6
+_UNTIED: Final = "TANGO, untied"
+
+
+def recall_runs(steps: int = 600, pairs: Sequence[tuple[int, int]] = SEED_PAIRS) -> list[Run]:
+    """All runs, the models of one seed pair after the other."""
+    recipes = []
+    for arch, shared in [*((arch, None) for arch in ARCHS), ("tango", False)]:
+        recipes.append(
+            Recipe(
+                name=f"recall-{arch}" + ("-untied" if shared is False else ""),
+                family="study",
+                dataset="recall",
+                profile=str(steps),
+                arch=arch,  # type: ignore[arg-type]
+                shared=shared,
+                **{"depth": 4, "context": LENGTHS[-1], "steps": steps, "batch": 1},
+                **{"warmup": max(1, steps // 10), "target_params": 100_000, "width_step": 2},
+                **{"d_model": 64, "heads": 2, "vocabulary": _FILLER + 1},
+                **{"lr_peak": 4e-3, "lr_final": 4e-4, "precision": "fp32"},
+            )
+        )
+    return [Run(recipe, *pair) for pair in pairs for recipe in recipes]
+
+
+def rows(rng: np.random.Generator, count: int, length: int) -> tuple[NDArray, NDArray]:
+    """Tokens, and at every target its distance to the first occurrence; 0 elsewhere."""
+    slots = length // 2
+    keys = rng.permuted(np.tile(np.arange(_KINDS), (count, 1)), axis=1)[:, :_PAIRS]
+    values = _KINDS + rng.integers(0, _KINDS, (count, _PAIRS))
+    free = np.ones((count, slots), bool)
+    tokens = np.full((count, slots, 2), _FILLER, np.int64)
+    distance = np.zeros((count, slots, 2), np.int64)
+    line, place = np.arange(count), np.arange(slots)
+    for pair in range(_PAIRS):
+        far = np.exp(rng.uniform(0, np.log(slots), count)).astype(np.int64)
+        later = np.minimum(place + far[:, None], slots - 1)
+        fits = free & np.take_along_axis(free, later, 1) & (place + far[:, None] < slots)
+        first = np.where(fits, rng.random((count, slots)), -1.0).argmax(1)
+        placed = fits[line, first]  # crowded rows have no room for some pairs
+        for slot, back in ((first, 0 * far), (np.minimum(first + far, slots - 1), 2 * far)):
+            at = (line[placed], slot[placed])
+            free[at] = False
+            tokens[at] = np.stack([keys[:, pair], values[:, pair]], 1)[placed]
+            distance[(*at, 1)] = back[placed]
+    return tokens.reshape(count, length), distance.reshape(count, length)
+
+
+def run_recall(out: Path, runs: Sequence[Run], *, workers: int, reporter: Reporter) -> None:
+    """Train and test what is missing; every finished run is kept at once."""
+    path = out / "results" / FILE
+    found = _read(path)
+    done = {run["run_sha256"] for run in read_recall([out / "results"]).values()}
+    todo = [run for run in runs if run.sha256 not in done]
+    reporter.start("recall", len(todo), len(todo))
+    runner = make_runner(workers)
+    try:
+        for result in runner.map(train_and_test, todo, [run.name for run in todo]):
+            found["runs"][result["run"]] = result
+            write_result(path, found)
+            reporter.advance(1.0, label=result["run"])
+    finally:
+        runner.close()
+    reporter.finish()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return read_result(path, FORMAT) if path.exists() else {"format": FORMAT, "runs": {}}
+
+
+def read_recall(folders: Sequence[Path]) -> dict[str, Any]:
+    """Finished runs by name; the first folder that has a run wins."""
+    found: dict[str, Any] = {}
+    for folder in folders:
+        for name, run in _read(folder / FILE)["runs"].items():
+            if not {"arch", "seeds", "accuracy", "run_sha256"} <= set(run):
+                raise CorruptionError(
+                    f"{folder / FILE}: run {name} is incomplete",
+                    kind="result-corrupt",
+                    fix="remove the file and run `tangobench replicate --study recall` again",
+                )
+            found.setdefault(name, run)
+    return found
+
+
+def train_and_test(run: Run) -> dict[str, Any]:
+    """One run from its seeds to right answers by length and distance."""
+    import torch
+
+    from tangobench.model import build
+    from tangobench.model.training.optim import learning_rate, make_optimizer, set_learning_rate
+    from tangobench.model.training.provenance import provenance
+
+    torch.set_num_threads(1)
+    recipe = run.recipe
+    model = build(recipe.model_config(), seed=run.init_seed)
+    optimizer = make_optimizer(model, recipe)
+    started, ends = time.process_time(), np.cumsum(_SHARES) * recipe.steps
+    for step in range(recipe.steps):
+        length = LENGTHS[min(int(np.searchsorted(ends, step, side="right")), len(LENGTHS) - 1)]
+        rng = np.random.default_rng([run.order_seed, step])
+        tokens, distance = (torch.from_numpy(a) for a in rows(rng, _TOKENS // length, length))
+        total, count = model.loss(tokens, distance > 0)
+        (total / count).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+        set_learning_rate(optimizer, learning_rate(recipe, step))
+        optimizer.step()
+        optimizer.zero_grad()
+    return {
+        "run": run.name,
+        "arch": recipe.arch,
+        "untied": recipe.shared is False,
+        "seeds": [run.init_seed, run.order_seed],
+        "run_sha256": run.sha256,
+        "recipe": recipe.as_json(),
+        "nonembedding_params": recipe.model_config().nonembedding_params,
+        "accuracy": {str(length): _accuracy(model, length) for length in LENGTHS},
+        "training": {"cpu_seconds": round(time.process_time() - started, 1)},
+        "trained_with": provenance("cpu"),
+    }
+
+
+def _accuracy(model: Any, length: int) -> dict[str, list[int]]:
+    """Right answers and questions by octave of the distance, named by its first."""
+    import torch
+
+    tokens, distance = rows(np.random.default_rng([_TEST_SEED, length]), _TEST_ROWS, length)
+    right = []
+    with torch.no_grad():
+        for part in torch.from_numpy(tokens).split(max(1, _TOKENS // length)):
+            right.append((model(part)[:, :-1].argmax(-1) == part[:, 1:]).numpy())
+    far = distance[:, 1:]
+    correct = np.concatenate(right)[far > 0]
+    octave = np.floor(np.log2(far[far > 0])).astype(int)
+    return {
+        str(1 << o): [int(correct[octave == o].sum()), int((octave == o).sum())]
+        for o in sorted(set(octave.tolist()))
+    }
+
+
+def model_of(run: dict[str, Any]) -> str:
+    """A run's model for people."""
+    return _UNTIED if run["untied"] else LABELS[run["arch"]]
+
+
+def recall_table(found: dict[str, Any], runs: Sequence[Run], length: int = LENGTHS[-1]) -> Table:
+    """Accuracy by distance in the longest rows, and overall by length."""
+    by_model: dict[str, list[dict[str, Any]]] = {}
+    planned = {run.sha256: run.name for run in runs}
+    for run in found.values():
+        if run["run_sha256"] not in planned:
+            continue
+        by_model.setdefault(model_of(run), []).append(run["accuracy"])
+    order = [*LABELS.values(), _UNTIED]
+    octaves = [str(2 << o) for o in range(length.bit_length() - 2)]
+    heads = [f"{name}–{2 * int(name) - 1}" for name in octaves]
+    table = []
+    for model in sorted(by_model, key=order.index):
+        cells = [_share([r[str(length)].get(o, [0, 0]) for r in by_model[model]]) for o in octaves]
+        whole = [_share([*r[str(n)].values()]) for n in LENGTHS for r in by_model[model][:1]]
+        table.append([model, str(len(by_model[model])), *cells, *whole])
+    there = {run["run_sha256"] for run in found.values()}
+    missing = [name for sha256, name in planned.items() if sha256 not in there]
+    return Table(
+        title=f"Study recall: right answers by distance in rows of {length:,} tokens",
+        columns=["Model", "Runs", *heads, *(f"all, T = {n:,}" for n in LENGTHS)],
+        rows=table,
+        note=f"{QUESTION} Shares over all runs of a model, with 95% Wilson intervals; columns by T "
+        "are of the first seed pair. One value in "
+        f"{_KINDS} is right by chance. WANGO's window is 64, FLASH's chunk 256."
+        + (f" Not run: {', '.join(missing)}." if missing else ""),
+    )
+
+
+def _share(cells: Sequence[Sequence[int]]) -> str:
+    correct, tried = (sum(cell[i] for cell in cells) for i in (0, 1))
+    if not tried:
+        return "–"
+    low, high = wilson(correct, tried)
+    return f"{correct / tried:.0%} ({low:.0%} … {high:.0%})"

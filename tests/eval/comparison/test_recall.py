@@ -1,0 +1,88 @@
+"""Associative recall: rows that ask what they say, and runs that resume."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from tangobench.cli import main
+from tangobench.eval.comparison import recall
+from tangobench.eval.comparison.recall import (
+    LENGTHS,
+    read_recall,
+    recall_runs,
+    recall_table,
+    rows,
+)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_every_target_is_the_value_of_an_earlier_key(length):
+    tokens, distance = rows(np.random.default_rng(3), 40, length)
+    assert tokens.shape == distance.shape == (40, length)
+    for row, far in zip(tokens.tolist(), distance, strict=True):
+        for place in np.flatnonzero(far):
+            first = place - far[place]
+            assert row[place - 1 : place + 1] == row[first - 1 : first + 1]
+            between = row[first + 1 : place - 1]
+            assert row[place - 1] not in between  # no nearer occurrence answers the question
+            assert far[first] == 0
+    assert (distance > 0).sum(1).min() >= 3  # nearly every row has room for its four pairs
+
+
+def test_every_octave_has_as_many_questions():
+    _, distance = rows(np.random.default_rng(0), 2000, 1024)
+    octaves = np.bincount(np.log2(distance[distance > 0]).astype(int))[1:]
+    assert len(octaves) == 9
+    assert octaves.max() < 1.5 * octaves.min()
+
+
+def test_all_models_are_matched_and_of_one_size():
+    runs = recall_runs()
+    assert len({run.name for run in runs}) == len(runs) == 21
+    sizes = [run.recipe.model_config().nonembedding_params for run in runs]
+    assert max(sizes) / min(sizes) < 1.02
+
+
+def test_a_model_that_knows_the_answer_has_all_of_them(monkeypatch):
+    class Oracle:
+        """Looks for the last token's earlier occurrence and gives what followed."""
+
+        def __call__(self, tokens):
+            logits = torch.zeros(*tokens.shape, 33)
+            for i, row in enumerate(tokens.tolist()):
+                seen: dict[int, int] = {}
+                for t in range(len(row) - 1):
+                    logits[i, t, seen.get(row[t], 0)] = 1
+                    seen[row[t]] = row[t + 1]
+            return logits
+
+    monkeypatch.setattr(recall, "_TEST_ROWS", 8)
+    found = recall._accuracy(Oracle(), 128)
+    assert all(correct == tried for correct, tried in found.values())
+    assert sum(tried for _, tried in found.values()) >= 24
+
+
+def test_the_command_trains_resumes_and_shows_a_table(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(recall, "LENGTHS", (64,))
+    monkeypatch.setattr(recall, "_SHARES", (1.0,))
+    whole = recall_runs
+    monkeypatch.setattr(recall, "recall_runs", lambda steps: whole(2, [(17, 101)])[3:5])
+    words = ["replicate", "--study", "recall", "--out", str(tmp_path), "--workers", "1", "--quiet"]
+    monkeypatch.setattr(recall, "recall_table", lambda found, runs: recall_table(found, runs, 64))
+    assert main(words) == 0
+    assert "right answers by distance" in capsys.readouterr().out
+    path = tmp_path / "results" / "recall.json"
+    before = path.read_bytes()
+    assert len(read_recall([path.parent])) == 2
+    monkeypatch.setattr(recall, "train_and_test", None)  # nothing is left to train
+    assert main(words) == 0
+    assert path.read_bytes() == before
+    capsys.readouterr()
+    path.write_bytes(before.replace(b"flash", b"flasg").replace(b'"gau"', b'"gav"'))
+    assert main(words) == 4
+    assert main([*words, "--plan", "--json"]) == 0
+    assert "recall-gau-s17-101" in json.loads(capsys.readouterr().out)["runs"]
