@@ -13,6 +13,7 @@ Usage: `run_recall(out, recall_runs(), workers=2, reporter=Reporter())`, then
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ from tangobench.eval.render import Table
 from tangobench.eval.scoring.results import read_result, write_result
 from tangobench.model.config import ARCHS
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, Run
+from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.files import write_atomic
 from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
 
@@ -99,7 +102,8 @@ def run_recall(out: Path, runs: Sequence[Run], *, workers: int, reporter: Report
     reporter.start("recall", len(todo), len(todo))
     runner = make_runner(workers)
     try:
-        for result in runner.map(train_and_test, todo, [run.name for run in todo]):
+        tasks = [(run, out.absolute()) for run in todo]
+        for result in runner.map(train_and_test, tasks, [run.name for run in todo]):
             found["runs"][result["run"]] = result
             write_result(path, found)
             reporter.advance(1.0, label=result["run"])
@@ -127,15 +131,17 @@ def read_recall(folders: Sequence[Path]) -> dict[str, Any]:
     return found
 
 
-def train_and_test(run: Run) -> dict[str, Any]:
-    """One run from its seeds to right answers by length and distance."""
+def train_and_test(task: tuple[Run, Path]) -> dict[str, Any]:
+    """One run from its seeds to right answers by length and distance; keeps its weights in OUT."""
     import torch
+    from safetensors.torch import save
 
     from tangobench.model import build
     from tangobench.model.training.optim import learning_rate, make_optimizer, set_learning_rate
     from tangobench.model.training.provenance import provenance
 
     torch.set_num_threads(1)
+    run, out = task
     recipe = run.recipe
     model = build(recipe.model_config(), seed=run.init_seed)
     optimizer = make_optimizer(model, recipe)
@@ -150,6 +156,8 @@ def train_and_test(run: Run) -> dict[str, Any]:
         set_learning_rate(optimizer, learning_rate(recipe, step))
         optimizer.step()
         optimizer.zero_grad()
+    weights = save({name: tensor.detach() for name, tensor in model.state_dict().items()})
+    write_atomic(weights_path(out, run.name), weights)
     return {
         "run": run.name,
         "arch": recipe.arch,
@@ -158,13 +166,39 @@ def train_and_test(run: Run) -> dict[str, Any]:
         "run_sha256": run.sha256,
         "recipe": recipe.as_json(),
         "nonembedding_params": recipe.model_config().nonembedding_params,
-        "accuracy": {str(length): _accuracy(model, length) for length in LENGTHS},
+        "weights_sha256": hashlib.sha256(weights).hexdigest(),
+        "accuracy": {str(length): accuracy(model, length) for length in LENGTHS},
         "training": {"cpu_seconds": round(time.process_time() - started, 1)},
         "trained_with": provenance("cpu"),
     }
 
 
-def _accuracy(model: Any, length: int) -> dict[str, list[int]]:
+def weights_path(folder: Path, name: str) -> Path:
+    """Where the weights of a run are kept."""
+    return folder / "recall" / f"{name}.safetensors"
+
+
+def load(folder: Path, name: str, result: dict[str, Any]) -> Any:
+    """The model of a run from its kept weights."""
+    from safetensors.torch import load as parse
+
+    from tangobench.model import build
+
+    path = weights_path(folder, name)
+    raw = untrusted.read(path)
+    if hashlib.sha256(raw).hexdigest() != result["weights_sha256"]:
+        raise CorruptionError(
+            f"{path} does not hold the weights that run {name} was tested with",
+            kind="weights-corrupt",
+            fix="git checkout it, or train the run again",
+            path=str(path),
+        )
+    model = build(Recipe(**result["recipe"]).model_config(), seed=result["seeds"][0])
+    model.load_state_dict(parse(raw))
+    return model
+
+
+def accuracy(model: Any, length: int) -> dict[str, list[int]]:
     """Right answers and questions by octave of the distance, named by its first."""
     import torch
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tangobench.cli import main
+from tangobench.errors import CorruptionError
 from tangobench.eval.comparison import recall
 from tangobench.eval.comparison.recall import (
     LENGTHS,
@@ -61,7 +62,7 @@ def test_a_model_that_knows_the_answer_has_all_of_them(monkeypatch):
             return logits
 
     monkeypatch.setattr(recall, "_TEST_ROWS", 8)
-    found = recall._accuracy(Oracle(), 128)
+    found = recall.accuracy(Oracle(), 128)
     assert all(correct == tried for correct, tried in found.values())
     assert sum(tried for _, tried in found.values()) >= 24
 
@@ -77,7 +78,15 @@ def test_the_command_trains_resumes_and_shows_a_table(tmp_path, monkeypatch, cap
     assert "right answers by distance" in capsys.readouterr().out
     path = tmp_path / "results" / "recall.json"
     before = path.read_bytes()
-    assert len(read_recall([path.parent])) == 2
+    found = read_recall([path.parent])
+    assert len(found) == 2
+    for name, run in found.items():
+        model = recall.load(tmp_path, name, run)
+        assert {"64": recall.accuracy(model, 64)} == run["accuracy"]
+    weights = recall.weights_path(tmp_path, name)
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    with pytest.raises(CorruptionError, match="does not hold the weights"):
+        recall.load(tmp_path, name, run)
     monkeypatch.setattr(recall, "train_and_test", None)  # nothing is left to train
     assert main(words) == 0
     assert path.read_bytes() == before
