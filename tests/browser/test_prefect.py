@@ -99,6 +99,6 @@ def test_the_owner_logs_in_and_sees_the_deployments(project, browser):
         page.press("Enter", 13, "\r")
         wait_for(lambda: "login" not in page.run("location.pathname"))
         page.call("Page.navigate", url=f"{ui}/deployments")
-        wait_for(lambda: "build-lean" in page.run("document.body.innerText"))
+        wait_for(lambda: "build-lean" in page.run("document.body?.innerText ?? ''"))
     finally:
         page.close()
