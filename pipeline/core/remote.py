@@ -1,7 +1,7 @@
 """Object stores through fsspec: one address, few verbs, typed errors.
 
 - One PUT is atomic, and so is an upload in parts: an object is there whole or not at all.
-  `new=True` sends If-None-Match, so of two writers one loses and is told.
+  `new=True` sends If-None-Match, so of two writers one gets an error.
 - A missing object is a `FileNotFoundError`; everything else that a store's client raises is a
   `ResourceError` of kind `store-unreachable`.
 - Nothing here lists, except `files`, which `verify` uses to find what a lock does not name.

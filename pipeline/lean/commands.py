@@ -63,7 +63,7 @@ class Finder:
     """
 
     def __init__(self, before: bytes, words: Iterable[tuple[bytes, ...]]) -> None:
-        """`before` are the bytes a word may stand behind; a short word goes on with anything."""
+        """`before` are the bytes that may precede a word; anything may follow a short word."""
         groups: dict[bytes, int] = {}
         self._first = np.zeros((256, 256), np.uint32)
         self._second, self._third = np.zeros_like(self._first), np.zeros_like(self._first)

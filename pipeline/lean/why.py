@@ -35,7 +35,7 @@ def record(row: dict[str, Any], config: str, dataset: Dataset) -> dict[str, Any]
 
 
 def why(folder: Path, lock: Lock, ident: str) -> list[str]:
-    """What became of a declaration (`NAME` or `PATH:NAME`) or of all those in a file."""
+    """The outcome of a declaration (`NAME` or `PATH:NAME`) or of all those in a file."""
     import pyarrow.compute as pc
 
     tables = [e for e in lock.data["side_files"] if e["path"] == TABLE_FILE]

@@ -64,7 +64,7 @@ def test_the_self_check_passes():
 
 @pytest.mark.parametrize("kernel", (TangoTriton, WangoTriton))
 def test_a_changed_sign_is_refused(kernel, monkeypatch, capsys):
-    """And a user is told so in one line."""
+    """And one line says so to the user."""
     right = kernel.backward
 
     def wrong(self, *args):
