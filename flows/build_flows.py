@@ -17,7 +17,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from tangobench.catalogue import CATALOGUE, TEST_SETS
 from tangobench.flows._build import OWN_DATA, Profile, Where, flow_run_name, in_flow, request_of
 from tangobench.flows._runner import RunnerKind
-from tangobench.pipeline.core.patience import PATIENCE
+from tangobench.pipeline.core.remote import PATIENCE
 
 
 def _flow_of(dataset: str) -> Flow[..., State[Any]]:

@@ -30,10 +30,9 @@ from tangobench.pipeline.core.cards import stated
 from tangobench.pipeline.core.files import exclusive
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import Lock, read_lock
-from tangobench.pipeline.core.patience import PATIENCE, Access
 from tangobench.pipeline.core.pool import Runner, SerialRunner, make_runner
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.core.remote import Bucket, Place, place_of
+from tangobench.pipeline.core.remote import PATIENCE, Access, Bucket, Place, place_of
 from tangobench.pipeline.core.shard_reader import as_promised
 from tangobench.pipeline.core.spec import as_dict, load_spec, read_spec
 from tangobench.pipeline.core.store import open_store, require_shared

@@ -85,8 +85,8 @@ def _write_parquet(dataset: Dataset, folder: Path) -> None:
         for index, path in enumerate(_parquet_files(folder, config, split, len(entries))):
             shard, entry = rows.shard(index), entries[index]
             with (
-                atomic_file(path, needed=entry["bytes"]) as descriptor,
-                os.fdopen(descriptor, "wb", closefd=False) as file,
+                atomic_file(path, needed=entry["bytes"]) as target,
+                os.fdopen(target.descriptor, "wb", closefd=False) as file,
                 pq.ParquetWriter(file, shard.schema, compression="zstd") as writer,
             ):
                 for batch in range(len(entry["batch_offsets"])):

@@ -28,8 +28,7 @@ from tangobench.eval.render import Table
 from tangobench.eval.scoring.result_files import read_result, write_result
 from tangobench.model.config import ARCHS, Arch
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, Run
-from tangobench.pipeline.core import untrusted
-from tangobench.pipeline.core.files import write_atomic
+from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
 
@@ -200,7 +199,7 @@ def load(folder: Path, name: str, result: dict[str, Any]) -> Any:
     from tangobench.model import build
 
     path = weights_path(folder, name)
-    raw = untrusted.read(path)
+    raw = read_untrusted(path)
     if hashlib.sha256(raw).hexdigest() != result["weights_sha256"]:
         raise CorruptionError(
             f"{path} does not hold the weights that run {name} was tested with",

@@ -24,7 +24,7 @@ from tangobench.model.training.recipes import RECIPES, Family, Run, runs
 from tangobench.model.training.runs import run_folder
 from tangobench.model.training.train import Options, dataset_of, train
 from tangobench.pipeline import api
-from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.files import read_untrusted
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
@@ -198,7 +198,7 @@ def _watch(todo: Sequence[Run], out: Path, reporter: Reporter, stop: threading.E
         last = stop.is_set()
         for run in todo:
             path = run_folder(out, run) / "metrics.jsonl"
-            lines = untrusted.read(path).splitlines() if path.is_file() else []
+            lines = read_untrusted(path).splitlines() if path.is_file() else []
             for number in range(seen[run], len(lines)):
                 label = f"{run.name} step {number + 1:,}"
                 reporter.advance(_weight(run) / run.recipe.steps, reused=first, label=label)

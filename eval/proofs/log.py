@@ -17,8 +17,8 @@ from typing import Any, Final
 from tangobench.errors import CorruptionError
 from tangobench.eval.proofs.tasks import Verdict
 from tangobench.model.training.provenance import code_sha256
-from tangobench.pipeline.core import sealed, untrusted
-from tangobench.pipeline.core.files import explain_os_errors, write_all
+from tangobench.pipeline.core import sealed
+from tangobench.pipeline.core.files import LOG_BYTES, explain_os_errors, read_untrusted, write_all
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.sealed import LINE
 
@@ -80,7 +80,7 @@ class ProofLog:
 
 def _read(path: Path) -> bytes:
     try:
-        return untrusted.read(path, limit=untrusted.LOG_BYTES)
+        return read_untrusted(path, limit=LOG_BYTES)
     except OSError as error:
         raise CorruptionError(
             f"cannot read {path}: {error.strerror}",

@@ -19,7 +19,7 @@ from typing import Any
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import InputError
 from tangobench.eval.scoring.result_files import read_results, shipped_results
-from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.files import read_untrusted
 from tangobench.pipeline.core.lock import LOCK_NAME, Lock, committed_lock
 from tangobench.pipeline.core.spec import PROFILES, manifest_file
 from tangobench.pipeline.reading import Dataset, open_dataset
@@ -79,7 +79,7 @@ def committed_state(lock: Lock) -> str:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file."""
     try:
-        value = json.loads(untrusted.read(path))
+        value = json.loads(read_untrusted(path))
     except ValueError:
         value = None
     if not isinstance(value, dict):

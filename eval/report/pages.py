@@ -20,8 +20,7 @@ from markupsafe import Markup
 
 from tangobench import __version__
 from tangobench.eval.report.charts_scale import short
-from tangobench.pipeline.core import untrusted
-from tangobench.pipeline.core.files import write_atomic
+from tangobench.pipeline.core.files import read_untrusted, write_atomic
 
 _GENERATOR: Final = b'<meta name="generator" content="tangobench report">'
 # Two arcs passing a gate between them: the cross-token update, as small as an icon can say it.
@@ -89,5 +88,5 @@ class Site:
 def _is_ours(path: Path) -> bool:
     """Whether an earlier report wrote a page."""
     with contextlib.suppress(OSError):
-        return _GENERATOR in untrusted.read(path)[:1000]
+        return _GENERATOR in read_untrusted(path)[:1000]
     return False

@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from tangobench.errors import CorruptionError, InputError
 from tangobench.eval.scoring.tally import MatchReport, Tally
-from tangobench.pipeline.core import sealed, untrusted
-from tangobench.pipeline.core.files import write_atomic
+from tangobench.pipeline.core import sealed
+from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import canonical_json
 
 Result = dict[str, Any]
@@ -71,7 +71,7 @@ def unpack(folder: Path) -> Iterator[Result]:
         return
     tallies = _read_tallies(folder / TALLIES)
     try:
-        lines = untrusted.read(path).splitlines(keepends=True)
+        lines = read_untrusted(path).splitlines(keepends=True)
     except OSError as error:
         raise _corrupt(path, str(error.strerror)) from None
     for number, raw in enumerate(lines, 1):
@@ -176,7 +176,7 @@ def _read_tallies(path: Path) -> dict[str, Tallies]:
 
     found: dict[str, Tallies] = {}
     try:
-        columns = pq.ParquetFile(pa.BufferReader(untrusted.read(path))).read().to_pydict()
+        columns = pq.ParquetFile(pa.BufferReader(read_untrusted(path))).read().to_pydict()
         for run, metric, kind, label, total, count in zip(*columns.values(), strict=True):
             found.setdefault(run, {}).setdefault((metric, kind), {})[label] = (total, count)
     except (OSError, pa.ArrowException, ValueError, TypeError) as error:

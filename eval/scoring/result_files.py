@@ -17,8 +17,8 @@ from tangobench.errors import CorruptionError, MismatchError
 from tangobench.eval.scoring.packed import RUNS, unpack
 from tangobench.eval.scoring.result_schema import first_fault
 from tangobench.model.training.runs import described_run
-from tangobench.pipeline.core import sealed, untrusted
-from tangobench.pipeline.core.files import write_atomic
+from tangobench.pipeline.core import sealed
+from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.lock import proven_content
 
 FORMAT: Final = "tangobench-result/1"
@@ -33,7 +33,7 @@ def write_result(path: Path, body: dict[str, Any]) -> Path:
 def read_result(path: Path, form: str = FORMAT) -> dict[str, Any]:
     """A result whose checksum holds."""
     try:
-        data = sealed.unseal(untrusted.read(path))
+        data = sealed.unseal(read_untrusted(path))
     except (OSError, ValueError):
         data = {}
     return _checked(data, path, form)
@@ -121,7 +121,7 @@ def _require_name(path: Path, run: str) -> None:
 def _is_another_kind(path: Path) -> bool:
     """Whether a file is one of our other objects, such as a replication, and whole."""
     try:
-        form = str(json.loads(untrusted.read(path))["format"])
+        form = str(json.loads(read_untrusted(path))["format"])
         if form.startswith("tangobench-") and form != FORMAT:
             read_result(path, form)  # a flipped bit in the name of the format is no other kind
             return True

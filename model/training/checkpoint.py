@@ -25,8 +25,7 @@ from tangobench.errors import CorruptionError, InputError, MismatchError
 from tangobench.model.training.optim import MOMENTS
 from tangobench.model.training.recipes import Run
 from tangobench.model.training.runs import described_run
-from tangobench.pipeline.core import untrusted
-from tangobench.pipeline.core.files import PARTIAL, write_atomic
+from tangobench.pipeline.core.files import PARTIAL, read_untrusted, size_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.sealed import Broken, seal, unseal
 
@@ -133,10 +132,10 @@ def load(path: Path) -> Checkpoint:
     expected = meta["tensors"]["bytes"]
     try:
         folder = path.parents[1]  # the run's: a link named `checkpoints` is not followed either
-        size = untrusted.check(tensors, folder=folder)
+        size = size_untrusted(tensors, folder=folder)
         if size != expected:
             raise _corrupt(path, f"{tensors.name} has {size:,} bytes, expected {expected:,}")
-        data = untrusted.read(tensors, folder=folder, limit=expected)
+        data = read_untrusted(tensors, folder=folder, limit=expected)
     except FileNotFoundError:
         raise _corrupt(path, f"{tensors.name} is missing") from None
     except OSError as error:
@@ -171,7 +170,7 @@ def _wrong_tensor(tensors: Mapping[str, torch.Tensor], recipe: Mapping[str, Any]
 
 def _read_meta(path: Path) -> dict[str, Any]:
     try:
-        meta = unseal(untrusted.read(path, folder=path.parents[1]))
+        meta = unseal(read_untrusted(path, folder=path.parents[1]))
     except OSError as error:
         raise _corrupt(path, str(error.strerror)) from None
     except Broken as error:

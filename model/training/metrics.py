@@ -20,8 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import CorruptionError, UsageError
-from tangobench.pipeline.core import untrusted
-from tangobench.pipeline.core.files import PARTIAL, explain_os_errors, write_all, write_atomic
+from tangobench.pipeline.core.files import (
+    LOG_BYTES,
+    PARTIAL,
+    explain_os_errors,
+    read_untrusted,
+    write_all,
+    write_atomic,
+)
 from tangobench.pipeline.core.sealed import LINE, seal, unseal
 
 _NUMBERS: Final = ("loss", "tokens", "seconds")  # what results are made of
@@ -78,7 +84,7 @@ def read_metrics(path: Path, *, steps: int | None = None) -> list[dict[str, Any]
     a kill cut short.
     """
     try:
-        lines = untrusted.read(path, limit=untrusted.LOG_BYTES).split(b"\n")
+        lines = read_untrusted(path, limit=LOG_BYTES).split(b"\n")
     except FileNotFoundError:
         lines = [b""]
     except OSError as error:

@@ -23,7 +23,7 @@ from typing import Any, Final
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
 from tangobench.model.training.recipes import RECIPES, Recipe, varied
-from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.files import Refused, read_untrusted
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.spec import parse, parsed_toml, shown
 
@@ -95,8 +95,8 @@ def _plain(recipe: Recipe) -> dict[str, Any]:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        return parsed_toml(untrusted.read(path, limit=_LARGEST_FILE, links=True))
-    except untrusted.Refused as error:
+        return parsed_toml(read_untrusted(path, limit=_LARGEST_FILE, links=True))
+    except Refused as error:
         raise UsageError(
             f"{path} is no recipe: {error.strerror}",
             kind="bad-recipe",

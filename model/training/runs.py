@@ -19,8 +19,7 @@ from pydantic import TypeAdapter
 from tangobench.errors import CorruptionError, TangobenchError
 from tangobench.model.config import ARCHS, Arch, is_known
 from tangobench.model.training.recipes import Recipe, Run
-from tangobench.pipeline.core import untrusted
-from tangobench.pipeline.core.files import write_atomic
+from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.lock_schema import NAME
 from tangobench.pipeline.core.remote import Place, place_of
 
@@ -56,7 +55,7 @@ def dataset_place(out: Path, run: Run) -> Place:
     """Where the dataset of a run is."""
     note = run_folder(out, run) / _DATA
     try:
-        return place_of(untrusted.read(note, limit=_LONGEST).decode("utf-8", "surrogateescape"))
+        return place_of(read_untrusted(note, limit=_LONGEST).decode("utf-8", "surrogateescape"))
     except FileNotFoundError:
         return out / run.recipe.folder
     except OSError as error:

@@ -25,9 +25,9 @@ from tangobench.errors import ResourceError, TangobenchError
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.files import FULL
 from tangobench.pipeline.core.hashing import Sink, digest
-from tangobench.pipeline.core.patience import Access
 from tangobench.pipeline.core.pool import Runner, SerialRunner
 from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.remote import Access
 from tangobench.pipeline.core.store import Record, Store
 
 A = TypeVar("A")

@@ -1,11 +1,9 @@
-"""The one place that writes files: whole or not at all.
+"""The one door for files: written whole or not at all, and read with distrust.
 
-- A file appears under its final name complete and durable: temporary name, fsync, rename, fsync of
-  the folder. A crash leaves at most a file whose name starts with `.partial-`.
-- A full disk, a quota or a size limit is a `ResourceError` that says how many bytes were needed;
-  no error of the operating system reaches the user as a traceback.
-
-Usage: `write_atomic(Path("a.json"), b"{}")`.
+- A written file appears under its final name complete and durable: temporary name, fsync, rename,
+  fsync of the folder. A crash leaves at most a file whose name starts with `.partial-`.
+- Of files that somebody else may have put there only regular ones are opened, and inside a folder
+  no link is followed; input that a user names (`links=True`) may be a link.
 """
 
 from __future__ import annotations
@@ -13,9 +11,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import mmap
 import os
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,21 +26,24 @@ from tangobench.errors import BusyError, ResourceError, UsageError
 
 PARTIAL: Final = ".partial-"
 FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_DENIED: Final = {
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EEXIST,
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
+_DENIED: Final = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
+_DENIED_CODES: Final = {errno.EROFS, errno.ENAMETOOLONG, errno.ELOOP}
+LOG_BYTES: Final = 1 << 30
+_JSON_BYTES: Final = 1 << 28
+_FILE_BYTES: Final = 1 << 38
+_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+_KINDS: Final = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFLNK: "a link, which is not followed",
 }
 
 
 @dataclass(slots=True)
 class Unnamed:
-    """A file under a temporary name; `target` and `needed` are for messages."""
+    """A file under a temporary name; `target` and `needed` (its size) are for messages."""
 
     descriptor: int
     path: Path
@@ -73,10 +76,7 @@ class Unnamed:
 
 @contextlib.contextmanager
 def unnamed_file(folder: Path, target: Path, needed: int) -> Iterator[Unnamed]:
-    """A file in `folder` to write to, which is gone after the block unless it was kept.
-
-    `target` is what messages call it, `needed` its size, for the message of a full disk.
-    """
+    """A file in `folder` to write to, which is gone after the block unless it was kept."""
     temporary = _temporary(folder, target)
     with explain_os_errors(target, needed):
         folder.mkdir(parents=True, exist_ok=True)
@@ -98,24 +98,23 @@ def _temporary(folder: Path, target: Path) -> Path:
 
 
 @contextlib.contextmanager
-def atomic_file(path: Path, *, needed: int = 0, scratch: Path | None = None) -> Iterator[int]:
-    """A descriptor to write to; the file appears at `path` only if the block succeeds.
+def atomic_file(path: Path, *, needed: int = 0, scratch: Path | None = None) -> Iterator[Unnamed]:
+    """A file to write to, which appears at `path` only if the block succeeds.
 
-    `needed` is the size if known; `scratch` is a folder on the same file system for the temporary
-    name.
+    `scratch` is a folder on the same file system for the temporary name.
     """
     with (
         explain_os_errors(path, needed),
         unnamed_file(scratch or path.parent, path, needed) as file,
     ):
-        yield file.descriptor
+        yield file
         file.keep(path)
 
 
 def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:
     """Write `data` (buffer protocol) to `path`, whole or not at all."""
-    with atomic_file(path, needed=memoryview(data).nbytes, scratch=scratch) as descriptor:
-        write_all(descriptor, data)
+    with atomic_file(path, needed=memoryview(data).nbytes, scratch=scratch) as file:
+        file.write(data)
 
 
 @contextlib.contextmanager
@@ -134,8 +133,7 @@ def partial_folder(target: Path) -> Iterator[Path]:
 def link_atomic(source: Path, path: Path) -> bool:
     """Make `path` another name of `source`, a file that is never written again.
 
-    False if that cannot be: another file system, one without links, no permission. A copy then
-    either works or says why not.
+    False if that is impossible (another file system, no permission): a copy then works or says why.
     """
     temporary = _temporary(path.parent, path)
     try:
@@ -174,25 +172,24 @@ def explain_os_errors(path: Path, needed: int) -> Iterator[None]:
         yield
     except OSError as error:
         reason = os.strerror(error.errno or 0)
-        if error.errno in FULL:
-            raise ResourceError(
-                f"cannot write {needed:,} bytes to {path}: {reason} ({_room(path)})",
-                kind="disk-full",
-                fix="free that much space or choose another --out; the same command resumes",
-                path=str(path),
-                bytes_needed=needed,
-            ) from error
-        if error.errno in _DENIED:
+        if isinstance(error, _DENIED) or error.errno in _DENIED_CODES:
             raise UsageError(
                 f"cannot write {path}: {reason}",
                 kind="not-writable",
                 fix="choose an --out (and --store) that you may write to",
                 path=str(path),
             ) from error
+        full = error.errno in FULL
+        fix = (
+            "free that much space or choose another --out; the same command resumes"
+            if full
+            else "check that disk and the system's limits; the same command resumes"
+        )
         raise ResourceError(
-            f"cannot write {needed:,} bytes to {path}: {reason}",
-            kind="disk-error",
-            fix="check that disk and the system's limits; the same command resumes",
+            f"cannot write {needed:,} bytes to {path}: {reason}"
+            + (f" ({_room(path)})" if full else ""),
+            kind="disk-full" if full else "disk-error",
+            fix=fix,
             path=str(path),
             bytes_needed=needed,
         ) from error
@@ -233,7 +230,17 @@ def exclusive(
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
-        _take(path, descriptor, time.monotonic() + wait_seconds, say)
+        deadline = time.monotonic() + wait_seconds
+        while not _taken(path, descriptor):
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") or "unknown"
+            busy = f"process {holder} is at work on this target (lock {path})"
+            if time.monotonic() >= deadline:
+                fix = "wait for it (a build does with --wait SECONDS), or choose another --out"
+                raise BusyError(busy, kind="busy", fix=fix, holder=holder)
+            if say is not None:
+                say(f"waiting: {busy}")
+                say = None
+            time.sleep(0.1)
         with contextlib.suppress(OSError):  # who holds it is a courtesy; a full disk has no room
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -242,26 +249,97 @@ def exclusive(
         os.close(descriptor)
 
 
-def _take(path: Path, descriptor: int, deadline: float, say: Callable[[str], None] | None) -> None:
+def _taken(path: Path, descriptor: int) -> bool:
     with explain_os_errors(path, 0):
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise _busy(path, descriptor) from None
-                if say is not None:
-                    say(f"waiting: {_busy(path, descriptor).message}")
-                    say = None
-            time.sleep(0.1)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
-def _busy(path: Path, descriptor: int) -> BusyError:
-    holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") or "unknown"
-    return BusyError(
-        f"process {holder} is at work on this target (lock {path})",
-        kind="busy",
-        fix="wait for it (a build does with --wait SECONDS), or choose another --out",
-        holder=holder,
-    )
+class Refused(OSError):
+    """A file that is not opened; `strerror` says why."""
+
+    def __init__(self, path: Path | str, why: str) -> None:
+        super().__init__(errno.EPERM, why, str(path))
+
+
+@contextlib.contextmanager
+def open_untrusted(
+    path: Path, *, folder: Path | None = None, limit: int = _FILE_BYTES, links: bool = False
+) -> Iterator[tuple[int, int]]:
+    """Descriptor and size of a regular file; `folder` (default: its own) is where links end."""
+    descriptor = os.open(path, _FLAGS) if links else _inside(folder or path.parent, path)
+    try:
+        found = os.fstat(descriptor)
+        _require_regular(found.st_mode, path)
+        if found.st_size > limit:
+            raise Refused(path, f"it has {found.st_size:,} bytes, at most {limit:,} are read")
+        yield descriptor, found.st_size
+    finally:
+        os.close(descriptor)
+
+
+def read_untrusted(
+    path: Path, *, folder: Path | None = None, limit: int = _JSON_BYTES, links: bool = False
+) -> bytes:
+    """All bytes of a regular file; one above the limit is refused before it is read."""
+    with (
+        open_untrusted(path, folder=folder, limit=limit, links=links) as (descriptor, size),
+        os.fdopen(descriptor, "rb", closefd=False) as file,
+    ):
+        return file.read(size)
+
+
+def map_untrusted(path: Path, *, folder: Path | None = None) -> mmap.mmap | bytes:
+    """A regular file, memory-mapped; an empty one cannot be mapped."""
+    with open_untrusted(path, folder=folder) as (descriptor, size):
+        return mmap.mmap(descriptor, size, prot=mmap.PROT_READ) if size else b""
+
+
+def size_untrusted(path: Path, *, folder: Path | None = None) -> int:
+    """The size of a file that the door would open."""
+    with open_untrusted(path, folder=folder) as (_, size):
+        return size
+
+
+def _require_regular(mode: int, path: Path) -> None:
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(mode):
+        raise Refused(path, f"it is {_KINDS.get(stat.S_IFMT(mode), 'no file')}")
+
+
+def _inside(folder: Path, path: Path) -> int:
+    """Open a file below a folder step by step, so that no link is followed on the way."""
+    *steps, name = path.relative_to(folder).parts
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for step in steps:
+            if stat.S_ISLNK(os.stat(step, dir_fd=place, follow_symlinks=False).st_mode):
+                raise Refused(path, f"its folder {step} is a link, which is not followed")
+            deeper = os.open(step, _FLAGS | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=place)
+            os.close(place)
+            place = deeper
+        mode = os.stat(name, dir_fd=place, follow_symlinks=False).st_mode
+        if stat.S_ISLNK(mode):
+            return os.open(_blob(folder, path), _FLAGS | os.O_NOFOLLOW)
+        _require_regular(mode, path)  # before it is opened: a device may act on that
+        return os.open(name, _FLAGS | os.O_NOFOLLOW, dir_fd=place)
+    finally:
+        os.close(place)
+
+
+def _blob(folder: Path, path: Path) -> Path:
+    """Where a link of a Hugging Face cache leads: REPO/snapshots/REVISION/… to REPO/blobs/….
+
+    That is how such a cache stores its files, and the one link that is followed inside a folder.
+    """
+    target = Path(os.path.realpath(path))
+    here = Path(os.path.realpath(folder))
+    for place in (here, *here.parents):
+        if place.parent.name == "snapshots" and target.parent == place.parent.parent / "blobs":
+            _require_regular(target.lstat().st_mode, path)
+            return target
+    raise Refused(path, f"it is {_KINDS[stat.S_IFLNK]}")

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import CorruptionError, MismatchError, UsageError
-from tangobench.pipeline.core import lock_schema, sealed, untrusted
+from tangobench.pipeline.core import lock_schema, sealed
+from tangobench.pipeline.core.files import Refused, read_untrusted
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock_schema import FORMAT, LOCK_NAME, RUN_NAME
 from tangobench.pipeline.core.remote import Bucket, Place
@@ -177,7 +178,7 @@ def read_lock(where: Place) -> Lock:
     path = where if is_file else where / LOCK_NAME
     try:
         # A lock that the user names may be a link; one inside a dataset may not.
-        raw = path.read() if isinstance(path, Bucket) else untrusted.read(path, links=is_file)
+        raw = path.read() if isinstance(path, Bucket) else read_untrusted(path, links=is_file)
     except (FileNotFoundError, NotADirectoryError):
         if isinstance(where, Path) and not where.exists():
             raise UsageError(
@@ -192,7 +193,7 @@ def read_lock(where: Place) -> Lock:
             fix="run the build again: the same command resumes",
             path=str(path),
         ) from None
-    except untrusted.Refused as error:
+    except Refused as error:
         raise _damaged(path, str(error.strerror)) from None
     except OSError as error:
         raise UsageError(

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tangobench.errors import CorruptionError, InputError, UsageError
-from tangobench.pipeline.core import untrusted
 from tangobench.pipeline.core.cards import NOT_STATED
+from tangobench.pipeline.core.files import LOG_BYTES, read_untrusted, size_untrusted
 from tangobench.pipeline.core.lock import LOCK_NAME
 from tangobench.pipeline.core.lock_schema import CARD_NAMES
 from tangobench.pipeline.core.verify import verify
@@ -132,7 +132,7 @@ def _model_files(folder: Path) -> tuple[tuple[str, ...], str]:
     )
     for name in names:
         try:
-            untrusted.check(folder / name, folder=folder)
+            size_untrusted(folder / name, folder=folder)
         except OSError as error:
             raise CorruptionError(
                 f"{folder / name} is not uploaded: {error.strerror}",
@@ -168,7 +168,7 @@ def _require_nothing_of_this_machine(folder: Path, name: str) -> None:
     """Refuse a text that names this machine, its user's home or the folder's place."""
     if name.endswith(".safetensors"):
         return
-    data = untrusted.read(folder / name, folder=folder, limit=untrusted.LOG_BYTES)
+    data = read_untrusted(folder / name, folder=folder, limit=LOG_BYTES)
     places = (str(Path.home()), str(folder.absolute().parent), str(folder.resolve().parent))
     for trace in [place for place in places if place != "/"] + [f'"{platform.node()}"']:
         if trace.encode() in data:

@@ -1,29 +1,42 @@
-"""Object stores through fsspec: one address, few verbs, typed errors.
+"""The network: object stores through fsspec, and patience with connections that fail for a while.
 
 - One PUT is atomic, and so is an upload in parts: an object is there whole or not at all.
-  `new=True` sends If-None-Match, so of two writers one gets an error.
-- A missing object is a `FileNotFoundError`; everything else that a store's client raises is a
-  `ResourceError` of kind `store-unreachable`.
-- Nothing here lists, except `files`, which `verify` uses to find what a lock does not name.
-
-Usage: `folder = place_of("s3://bucket/out"); (folder / "manifest.lock.json").read()`.
+- 408, 429, 5xx, resets and time-outs are tried again until `seconds` have passed without a byte.
+  A refused connection, an unknown name, no route and `HF_HUB_OFFLINE` fail at once. Both are
+  `source-unreachable`; whatever a bucket's client raises is `store-unreachable` (exit 7).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
-from collections.abc import Iterator
+import io
+import random
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tangobench.errors import ResourceError, UsageError
 
+Value = TypeVar("Value")
+PATIENCE: Final = 120.0
+"""Seconds without a byte after which a source counts as unreachable."""
 # How S3's client sends a large file: a part at a time is in memory.
 _PARTS: Final = {"chunksize": 1 << 24, "max_concurrency": 2}
 # What clients call the checksum that the store itself keeps of an object: S3, GCS, Azure.
 _CHECKSUMS: Final = ("ETag", "etag", "md5Hash", "content_md5", "crc32c")
+_LONGEST_PAUSE: Final = 30.0
+_NO_WAY: Final = {errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN}
+# Base classes by name: httpx (of huggingface_hub), aiohttp and botocore (of s3fs) need no import.
+_NETWORK: Final = frozenset(
+    ("TransportError", "ClientConnectionError", "ClientPayloadError", "HTTPClientError")
+)
+_RATE_LIMIT: Final = re.compile(r"\bt\s*=\s*(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,19 +65,17 @@ class Bucket:
 
     def read(self, start: int | None = None, end: int | None = None) -> bytes:
         """Its bytes, or those from `start` to `end`."""
-        with explained(self.url):
-            fs, path = file_system(self.url)
+        with self._client() as (fs, path):
             # By name: the second positional argument of s3fs is a version.
             return bytes(fs.cat_file(path, start=start, end=end))
 
     def write(self, data: Any, *, new: bool = False) -> None:
         """Put bytes or a local file there whole; if `new`, `FileExistsError` where something is."""
-        with explained(self.url):
-            fs, path = file_system(self.url)
+        with self._client() as (fs, path):
             if isinstance(data, Path):  # in parts; the object appears with the last
                 fs.put_file(str(data), path, **(_PARTS if hasattr(fs, "s3") else {}))
                 return
-            if new and not hasattr(fs, "s3"):  # only S3's client sends a condition
+            if new and not hasattr(fs, "s3"):  # only S3's client sends If-None-Match
                 if fs.exists(path):
                     raise FileExistsError(self.url)
                 new = False
@@ -75,14 +86,12 @@ class Bucket:
 
     def remove(self) -> None:
         """Remove it if it is there."""
-        with explained(self.url), contextlib.suppress(FileNotFoundError):
-            fs, path = file_system(self.url)
+        with self._client() as (fs, path), contextlib.suppress(FileNotFoundError):
             fs.rm_file(path)
 
     def stat(self) -> tuple[int, str]:
         """Size and the store's own checksum, empty where the store has none."""
-        with explained(self.url):
-            fs, path = file_system(self.url)
+        with self._client() as (fs, path):
             fs.invalidate_cache(path)
             info = fs.info(path)
             if info["type"] != "file":
@@ -91,28 +100,36 @@ class Bucket:
             return int(info["size"]), found
 
     def files(self) -> list[str]:
-        """Relative paths of all objects below it, sorted."""
-        with explained(self.url):
-            fs, path = file_system(self.url)
+        """Relative paths of all objects below it, sorted; for `verify`, readers never list."""
+        with self._client() as (fs, path):
             fs.invalidate_cache(path)
             return sorted(name[len(path) + 1 :] for name in fs.find(path))
+
+    @contextlib.contextmanager
+    def _client(self) -> Iterator[tuple[Any, str]]:
+        """The client and the path in it; all errors but missing and existing become one."""
+        try:
+            yield _file_system(self.url)
+        except (FileNotFoundError, FileExistsError):
+            raise
+        except Exception as error:
+            raise ResourceError(
+                f"the store at {self.url} failed: {type(error).__name__}: {error}",
+                kind="store-unreachable",
+                fix="check its address and credentials; the same command resumes",
+            ) from error
 
 
 Place = Path | Bucket
 
 
-def is_remote(where: str) -> bool:
-    """Whether an address is behind fsspec; `file://` is a folder."""
-    return "://" in where.removeprefix("file://")
-
-
 def place_of(where: Path | str) -> Place:
-    """The folder or file at a path or an fsspec URL."""
-    if isinstance(where, Path) or not is_remote(where):
+    """The folder or file at a path or an fsspec URL; `file://` is a folder."""
+    if isinstance(where, Path) or "://" not in where.removeprefix("file://"):
         return Path(str(where).removeprefix("file://"))
     url = where.rstrip("/")
     try:
-        file_system(url)
+        _file_system(url)
     except (ValueError, ImportError) as error:
         raise UsageError(
             f"no way to reach {where}: {error}",
@@ -123,25 +140,161 @@ def place_of(where: Path | str) -> Place:
     return Bucket(url)
 
 
-@contextlib.contextmanager
-def explained(url: str) -> Iterator[None]:
-    """Turn the many errors of remote stores into one; missing and existing objects stay."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError):
-        raise
-    except Exception as error:
-        raise ResourceError(
-            f"the store at {url} failed: {type(error).__name__}: {error}",
-            kind="store-unreachable",
-            fix="check its address and credentials; the same command resumes",
-        ) from error
-
-
 @functools.lru_cache(maxsize=64)
-def file_system(url: str) -> tuple[Any, str]:
-    """The client of a URL and the path in it."""
+def _file_system(url: str) -> tuple[Any, str]:
     import fsspec
 
     fs, path = fsspec.core.url_to_fs(url)
     return fs, path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Access:
+    """How remote input is read: downloaded once or in ranges, and how long to wait for it."""
+
+    stream: bool = False
+    patience: float = PATIENCE
+
+
+class Patience:
+    """How long one transfer has gone without a byte."""
+
+    def __init__(
+        self, seconds: float, what: str, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._limit, self._what, self._sleep = seconds, what, sleep
+        self.progressed()
+
+    def progressed(self) -> None:
+        """Bytes arrived."""
+        self._tries, self._since = 0, time.monotonic()
+
+    def wait(self, error: Exception) -> None:
+        """Sleep before the next try; raise if there should be none."""
+        if any(_is_down(cause) for cause in _causes(error)):
+            raise self._unreachable(error, "check the network and HF_ENDPOINT") from error
+        asked = _pause_asked(error)
+        if asked is None:
+            raise error
+        backoff = min(_LONGEST_PAUSE, 0.5 * 2**self._tries) * random.uniform(0.5, 1.5)
+        pause = max(asked, backoff)
+        self._tries += 1
+        if time.monotonic() - self._since + pause > self._limit:
+            need = max(self._limit * 2, pause + 10)
+            fix = f"run the same command again later, or with --patience {need:.0f}: it resumes"
+            raise self._unreachable(error, fix) from error
+        self._sleep(pause)
+
+    def _unreachable(self, error: Exception, fix: str) -> ResourceError:
+        lines = str(error).strip().splitlines()
+        said = f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+        return ResourceError(
+            f"{self._what} cannot be reached: {said}", kind="source-unreachable", fix=fix
+        )
+
+
+def patiently(function: Callable[[], Value], seconds: float, what: str) -> Value:
+    """The function's value, asked for again while the network fails."""
+    patience = Patience(seconds, what)
+    while True:
+        try:
+            return function()
+        except Exception as error:
+            patience.wait(error)
+
+
+def is_http(error: BaseException) -> bool:
+    """Whether a client of HTTP gave up: a lasting status, a loop of redirects, no address."""
+    return bool({base.__name__ for base in type(error).__mro__} & {"HTTPError", "InvalidURL"})
+
+
+def _is_down(cause: BaseException) -> bool:
+    """Whether nobody is there to wait for: refused, no such name, no route, offline by choice."""
+    return (
+        isinstance(cause, socket.gaierror)
+        or type(cause).__name__ == "OfflineModeIsEnabled"
+        or (isinstance(cause, OSError) and cause.errno in _NO_WAY)
+    )
+
+
+def _pause_asked(error: BaseException) -> float | None:
+    """Seconds that the server asks to wait, 0 if it does not say; None if waiting cannot help."""
+    response = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    if isinstance(status, int):
+        passing = status in (408, 429) or status >= 500
+        return _asked(getattr(response, "headers", {})) if passing else None
+    for cause in _causes(error):
+        names = {base.__name__ for base in type(cause).__mro__}
+        if isinstance(cause, TimeoutError | ConnectionError | EOFError) or names & _NETWORK:
+            return 0.0
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _asked(headers: Mapping[str, Any]) -> float:
+    """`Retry-After: 30`, or `RateLimit: "resolvers";r=0;t=55`."""
+    after = str(headers.get("Retry-After", ""))
+    limit = _RATE_LIMIT.search(str(headers.get("RateLimit", "")))
+    return max(float(after) if after.isdigit() else 0.0, float(limit[1]) if limit else 0.0)
+
+
+class PatientFile(io.RawIOBase):
+    """A remote file for readers that know nothing of networks: reads are tried again.
+
+    After a failure the file is opened anew: a client may have cached half of an answer.
+    """
+
+    def __init__(self, opened: Callable[[], Any], seconds: float, what: str) -> None:
+        self._opened, self._seconds, self._what = opened, seconds, what
+        self._place = 0
+        self._handle: Any = None
+        self._size = int(patiently(self._open, seconds, what).size)
+
+    def _open(self) -> Any:
+        self._handle = self._handle or self._opened()
+        return self._handle
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` from the current place, as far as there are bytes."""
+        data = patiently(lambda: self._bytes(len(buffer)), self._seconds, self._what)
+        buffer[: len(data)] = data
+        self._place += len(data)
+        return len(data)
+
+    def _bytes(self, count: int) -> Any:
+        count = max(0, min(count, self._size - self._place))
+        handle = self._open()
+        try:
+            handle.seek(self._place)
+            data = handle.read(count)
+            if len(data) != count:
+                raise EOFError(f"{len(data):,} bytes came, {count:,} were asked for")
+        except Exception:
+            self._handle = None
+            raise
+        return data
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Move."""
+        self._place = place + (0, self._place, self._size)[whence]
+        return self._place
+
+    def readable(self) -> bool:
+        """Always; `seekable` too."""
+        return True
+
+    seekable = readable
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self._handle is not None:
+            self._handle.close()
+        super().close()

@@ -23,9 +23,8 @@ import numpy as np
 import pyarrow as pa
 
 from tangobench.errors import CorruptionError
-from tangobench.pipeline.core import untrusted
 from tangobench.pipeline.core.contents import Rules, rules_of
-from tangobench.pipeline.core.files import write_atomic
+from tangobench.pipeline.core.files import map_untrusted, open_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import RowsHasher
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.remote import Bucket, Place
@@ -157,7 +156,7 @@ def check_schemas(folder: Place, entries: list[dict[str, Any]], rules: Rules) ->
         return
     for entry in entries:
         path = folder / entry["path"]
-        with contextlib.suppress(OSError), untrusted.opened(path, folder=folder) as (file, size):
+        with contextlib.suppress(OSError), open_untrusted(path, folder=folder) as (file, size):
             if size == entry["bytes"]:
                 head = os.pread(file, _SCHEMA_BYTES, 0)
                 with as_promised(path):
@@ -192,7 +191,7 @@ def map_checked(folder: Place, entry: dict[str, Any], what: str = "shard") -> pa
         return _fetched(path, entry, what)
     assert isinstance(folder, Path)  # a bucket has buckets in it
     try:
-        buffer = pa.py_buffer(untrusted.map_file(path, folder=folder))
+        buffer = pa.py_buffer(map_untrusted(path, folder=folder))
     except (FileNotFoundError, NotADirectoryError):
         raise broken(path, "missing", "it is not there", what) from None
     except OSError as error:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tangobench.errors import UsageError
-from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.files import read_untrusted
 
 T = TypeVar("T")
 
@@ -77,7 +77,7 @@ def read_spec(
 def read_document(path: Path) -> dict[str, Any]:
     """A TOML file as it is."""
     try:
-        return parsed_toml(untrusted.read(path, limit=_LARGEST_FILE, links=True))
+        return parsed_toml(read_untrusted(path, limit=_LARGEST_FILE, links=True))
     except FileNotFoundError:
         raise UsageError(
             f"no spec at {path}", kind="spec-missing", fix="name an existing TOML file"

@@ -1,13 +1,8 @@
 """The unit store: finished work under its content address, so that a killed build loses none.
 
-- An object is whole bytes named by their sha256; a record (JSON) ties a unit's key to its object.
-- The object is durable before its record exists. A record counts only if its object is there and
-  its sha256 matches, checked again on every resume (in an object store: size and the store's own
-  checksum, and sha256 where the object is read whole).
-- The store is a folder, or an object store through fsspec, where one PUT is atomic. No object above
-  64 MiB is held in memory to be written.
-
-Usage: `store = open_store("out/.units"); store.put(key, data, {"rows": 3}); store.get(key)`.
+- An object is bytes named by their sha256; a record (JSON) ties a unit's key to its object and is
+  written after it. At a resume it counts only if its object is there and unchanged.
+- The store is a folder, or an object store through fsspec, where one PUT is atomic.
 """
 
 from __future__ import annotations
@@ -28,19 +23,20 @@ from typing import Any, Final
 import pyarrow as pa
 
 from tangobench.errors import CorruptionError, ResourceError, UsageError
+from tangobench.pipeline.core import sealed
 from tangobench.pipeline.core.files import (
     explain_os_errors,
     link_atomic,
     unnamed_file,
     write_atomic,
 )
-from tangobench.pipeline.core.hashing import Sink, canonical_json, digest, sha256_bytes
+from tangobench.pipeline.core.hashing import Sink, canonical_json, sha256_bytes
 from tangobench.pipeline.core.remote import Bucket, Place, place_of
 
 Send = Callable[[memoryview], None]
 Keep = Callable[[str], None]
 
-_ONE_PUT: Final = 1 << 26  # a larger object goes through a temporary file, in parts
+_ONE_PUT: Final = 1 << 26  # a larger object goes through a temporary file, in parts: memory
 _SMALL: Final = 1 << 20  # below this a read beats mapping a file of many megabytes
 
 
@@ -60,16 +56,14 @@ class Record:
         plain = dataclasses.asdict(self)
         if not self.mark:
             del plain["mark"]
-        return canonical_json({**plain, "checksum": digest(plain)})
+        return sealed.seal(plain, sealed.RECORD)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Record | None:
         """The record, or None if it is damaged."""
         try:
-            plain = json.loads(data)
-            checksum = plain.pop("checksum")
-            return cls(**plain) if digest(plain) == checksum else None
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return cls(**sealed.unseal(data, sealed.RECORD))
+        except (sealed.Broken, TypeError):
             return None
 
 
@@ -217,8 +211,8 @@ class LocalStore(Store):
 class RemoteStore(Store):
     """A store behind an fsspec URL (`s3://…`), shared by workers on other machines.
 
-    At resume an object counts if its size and the store's own checksum are those of its PUT; its
-    sha256 is checked where it is read whole. Finished objects are never fetched only to be hashed.
+    At a resume an object's size and the store's own checksum are compared, not its bytes; its
+    sha256 is checked where it is read whole.
     """
 
     root: Bucket

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tangobench.errors import CorruptionError
-from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.files import map_untrusted
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import (
     LOCK_NAME,
@@ -84,7 +84,7 @@ def holds(path: Place, entry: dict[str, Any]) -> bool:
 def _sha256_at(path: Place) -> str | None:
     """sha256 of the file, None if there is none; a link is none."""
     try:
-        return sha256_bytes(path.read() if isinstance(path, Bucket) else untrusted.map_file(path))
+        return sha256_bytes(path.read() if isinstance(path, Bucket) else map_untrusted(path))
     except OSError:
         return None
 

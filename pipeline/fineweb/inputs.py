@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from tangobench.errors import InputError
 from tangobench.pipeline.core.build import Arguments, Job, Output, Stage
-from tangobench.pipeline.core.patience import Access
 from tangobench.pipeline.core.pool import SerialRunner
+from tangobench.pipeline.core.remote import Access
 from tangobench.pipeline.core.spec import bad_value
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import sample as fineweb_sample

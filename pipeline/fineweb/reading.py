@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 
 from tangobench.pipeline.core.build import Arguments
-from tangobench.pipeline.core.patience import PATIENCE
+from tangobench.pipeline.core.remote import PATIENCE
 from tangobench.pipeline.fineweb import parquet
 from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.sources import SourceFile

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.files import atomic_file, write_all
+from tangobench.pipeline.core.files import atomic_file
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.lean.fetch import open_repository, resolve_commit
 from tangobench.pipeline.lean.git import File, batches, list_files, read_files
@@ -76,8 +76,8 @@ def export(
 def _sink(out: str) -> Iterator[Callable[[bytes], object]]:
     """Where lines go: a file that appears at the end, or stdout, all of it at the end."""
     if out != "-":
-        with atomic_file(Path(out)) as descriptor:
-            yield lambda data: write_all(descriptor, data)
+        with atomic_file(Path(out)) as file:
+            yield file.write
         return
     with tempfile.TemporaryFile() as spool:
         yield spool.write

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import InputError, TangobenchError, UsageError
-from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.files import read_untrusted
 from tangobench.pipeline.core.hashing import canonical_json, sha256_bytes
 
 HUGGING_FACE: Final = "tokenizer.json"
@@ -49,7 +49,7 @@ def read_definition(name: str) -> Definition:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        return untrusted.read(path, limit=_LARGEST, links=True)
+        return read_untrusted(path, limit=_LARGEST, links=True)
     except OSError as error:
         raise InputError(
             f"cannot read tokenizer {path}: {error.strerror}",

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import CorruptionError, InputError
-from tangobench.pipeline.core import sealed, untrusted
+from tangobench.pipeline.core import sealed
 from tangobench.pipeline.core.build import Arguments, Job, Output, SideFile, Stage
-from tangobench.pipeline.core.files import write_atomic
+from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.remote import Place
 from tangobench.pipeline.core.shard_reader import broken, map_checked
@@ -125,7 +125,7 @@ def saved(folder: Path) -> Defined | None:
     if not path.is_file():
         return None
     try:
-        body = sealed.unseal(untrusted.read(path))
+        body = sealed.unseal(read_untrusted(path))
         identity = body["identity"]
         definition = Definition(identity["file"], body["definition"].encode())
         found = _loaded(definition, identity["eot"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import forge
 import pytest
 
-from tangobench.pipeline.core import untrusted
+from tangobench.pipeline.core.files import Refused, map_untrusted, read_untrusted
 
 SECONDS = 40  # a FIFO would be waited for without end
 
@@ -169,10 +169,10 @@ def test_sizes_are_limited_before_reading(tmp_path):
     path = tmp_path / "big"
     with path.open("wb") as file:
         file.truncate(1 << 40)  # sparse
-    with pytest.raises(untrusted.Refused):
-        untrusted.read(path)
-    with pytest.raises(untrusted.Refused):
-        untrusted.map_file(path)
+    with pytest.raises(Refused):
+        read_untrusted(path)
+    with pytest.raises(Refused):
+        map_untrusted(path)
 
 
 def test_a_huge_lock_is_refused(attacked, math):
@@ -219,9 +219,9 @@ def test_the_door_says_what_it_refuses(tmp_path):
     os.mkfifo(tmp_path / "f")
     (tmp_path / "l").symlink_to(tmp_path / "f")
     for name, word in (("f", "FIFO"), ("l", "link")):
-        with pytest.raises(untrusted.Refused) as caught:
-            untrusted.read(tmp_path / name)
+        with pytest.raises(Refused) as caught:
+            read_untrusted(tmp_path / name)
         assert word in caught.value.strerror
     (tmp_path / "file").write_text(json.dumps(1))
     (tmp_path / "input").symlink_to(tmp_path / "file")
-    assert untrusted.read(tmp_path / "input", links=True) == b"1"
+    assert read_untrusted(tmp_path / "input", links=True) == b"1"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import InputError, ResourceError
-from tangobench.pipeline.core.patience import PATIENCE, PatientFile
+from tangobench.pipeline.core.remote import PATIENCE, PatientFile
 
 _MAGIC: Final = re.compile(r"[*?\[]")
 _HUB_NAME: Final = re.compile(

@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 from tangobench.errors import InputError, ResourceError, TangobenchError
 from tangobench.pipeline.core.files import FULL, exclusive, free_bytes
 from tangobench.pipeline.core.hashing import sha256_file
-from tangobench.pipeline.core.patience import Patience, is_http
 from tangobench.pipeline.core.progress import Reporter, size
+from tangobench.pipeline.core.remote import Patience, is_http
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
 from tangobench.pipeline.fineweb.sources.hub import (
     cache_folder,

@@ -21,8 +21,8 @@ from typing import Any, Final
 from tangobench.errors import InputError, ResourceError
 from tangobench.pipeline.core.cards import NOT_STATED
 from tangobench.pipeline.core.files import write_atomic
-from tangobench.pipeline.core.patience import is_http, patiently
 from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.remote import is_http, patiently
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
 from tangobench.pipeline.fineweb.sources.configs import files_of
 from tangobench.pipeline.fineweb.spec import Part, config_folder

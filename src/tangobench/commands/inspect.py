@@ -132,16 +132,16 @@ def _print_row(shown: dict[str, Any], args: argparse.Namespace) -> None:
 
 def _export(args: argparse.Namespace, dataset: Any, config: str) -> int:
     from tangobench.pipeline.api import record_of
-    from tangobench.pipeline.core.files import atomic_file, write_all
+    from tangobench.pipeline.core.files import atomic_file
 
     rows, target = dataset.rows(config, args.split), args.jsonl
     lines = (json.dumps(record_of(dataset, config, row), ensure_ascii=False) + "\n" for row in rows)
     if target == "-":
         sys.stdout.buffer.writelines(line.encode() for line in lines)
         return 0
-    with atomic_file(Path(target)) as descriptor:
+    with atomic_file(Path(target)) as file:
         while block := "".join(itertools.islice(lines, _BLOCK)):
-            write_all(descriptor, block.encode())
+            file.write(block.encode())
     finished(args, f"wrote {len(rows):,} rows to {target}")
     return 0
 

@@ -272,10 +272,10 @@ def _standings(results: list[dict[str, Any]]) -> int:
 
 def _speeds(path: Path) -> list[Table]:
     from tangobench.eval.costs.speed import speed_tables
-    from tangobench.pipeline.core import untrusted
+    from tangobench.pipeline.core.files import read_untrusted
 
     try:
-        return list(speed_tables(json.loads(untrusted.read(path, links=True))))
+        return list(speed_tables(json.loads(read_untrusted(path, links=True))))
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         raise UsageError(
             f"{path} holds no measurements: {type(error).__name__}: {error}",

@@ -15,7 +15,6 @@ from tangobench.pipeline.core.files import (
     exclusive,
     explain_os_errors,
     free_bytes,
-    write_all,
     write_atomic,
 )
 
@@ -37,8 +36,8 @@ def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path):
     write_atomic(path, b"old")
 
     def fail():
-        with atomic_file(path) as descriptor:
-            write_all(descriptor, b"new")
+        with atomic_file(path) as file:
+            file.write(b"new")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
