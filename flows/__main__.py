@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tangobench import cli
 from tangobench.commands import data
-from tangobench.commands._common import add_output_options, settle
+from tangobench.commands._common import OUTPUT, add_options
 from tangobench.errors import TangobenchError
 from tangobench.flows._build import WAIT_SECONDS, Where, in_process, through_flow
 from tangobench.flows._runner import check
@@ -31,8 +31,7 @@ from tangobench.pipeline.core.progress import Reporter
 def _parser() -> cli.Parser:
     parser = cli.Parser(prog="python -m tangobench.flows", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    data.add_build_options(parser, "+")
-    add_output_options(parser)
+    add_options(parser, data.SEVERAL + OUTPUT, data.TYPES)
     parser.set_defaults(run=_run, workers=os.cpu_count() or 1, wait=WAIT_SECONDS)
     return parser
 
@@ -41,7 +40,7 @@ def _run(args: argparse.Namespace) -> int:
     each = [argparse.Namespace(**{**vars(args), "dataset": name}) for name in args.dataset]
     check(args.runner, args.address)
     for one in each:
-        settle(one)
+        data.settle(one)
         data.request(one).spec()  # report a wrong option before anything starts
 
     def say(line: str) -> None:

@@ -297,7 +297,7 @@ def test_doctor_is_green_here(run):
 def test_doctor_names_packages_that_the_constraints_do_not_cover(run, monkeypatch):
     from types import SimpleNamespace
 
-    from tangobench.commands import doctor
+    from tangobench.commands import machine as doctor
 
     found = [SimpleNamespace(name="a_stranger"), SimpleNamespace(name="Torch")]
     monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda: found)
@@ -307,7 +307,7 @@ def test_doctor_names_packages_that_the_constraints_do_not_cover(run, monkeypatc
 
 
 def test_doctor_names_what_is_missing(run, monkeypatch):
-    from tangobench.commands import doctor
+    from tangobench.commands import machine as doctor
 
     real = doctor._version
     monkeypatch.setattr(doctor, "_version", lambda name: None if name == "torch" else real(name))

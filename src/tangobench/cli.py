@@ -16,7 +16,6 @@ import importlib
 import io
 import json
 import os
-import pkgutil
 import signal
 import sys
 import time
@@ -26,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from tangobench import __version__
-from tangobench import commands as command_package
+from tangobench.commands._common import add_commands
 from tangobench.errors import (
     EXIT_CODES,
     ResourceError,
@@ -69,9 +68,9 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"tangobench {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in pkgutil.iter_modules(command_package.__path__):
-        if not module.name.startswith("_"):
-            importlib.import_module(f"tangobench.commands.{module.name}").add(commands)
+    for module in ("data", "rows", "train", "score", "compare", "machine"):
+        importlib.import_module(f"tangobench.commands.{module}")
+    add_commands(commands)
     return top
 
 

@@ -1,128 +1,144 @@
-"""Options and output that several commands share."""
+"""What commands share: a decorator that reads their docstring, types of options, output.
+
+A command's docstring is its help: summary, description, `options:` and `examples:`. Two spaces end
+the form of an option: `--size N =4096` has a type (`_TYPES`, or as the decorator says) and a
+default, `folder=DIR*` a name and a metavar; `?`, `*` and `+` are argparse's; `!` is required,
+`...` may be repeated.
+"""
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import math
+import re
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from tangobench.catalogue import CATALOGUE, TEST_SETS
+from tangobench.errors import UsageError
 
 if TYPE_CHECKING:
     from tangobench.pipeline.core.progress import Reporter
 
 Run = Callable[[argparse.Namespace], int]
 
-PROFILE_HELP: Final = (
-    "sample: embedded input, seconds, no network (default); mini: real sources, minutes; "
-    "paper: the published sizes"
-)
+
+class Command(NamedTuple):
+    """What the decorator was given."""
+
+    run: Run
+    options: Sequence[str]
+    types: Mapping[str, Any]
 
 
-def command(
-    commands: Any, name: str, run: Run | None, summary: str, *examples: str, about: str = ""
+COMMANDS: Final[dict[str, Command]] = {}
+"""Every command by its words, in the order of `--help`."""
+_GROUPS: Final = {
+    "lean": "tools for Lean sources",
+    "model": "the six architectures: sizes and costs",
+    "results": "pack the results of many runs into two files, or unpack them",
+    "tokenizer": "train a tokenizer on a dataset's documents",
+}
+
+OUTPUT: Final = """
+--json   results and errors as JSON
+--quiet  no progress, only the result
+"""
+COMPUTE: Final = """
+--device NAME =auto  cpu, cuda, cuda:1 or auto (default)
+--threads N          CPU threads (default: OMP_NUM_THREADS or all)
+--kernel NAME        auto, strips, batched or triton: the same function at another speed
+                     (default: TANGOBENCH_KERNEL or auto)
+"""
+EXTRAS: Final = """
+--exact-match  also generate an answer to every question (dm_math) and compare it
+--probes       also give the NLL by what training holds of a validation row
+"""
+FORMS: Final = ("markdown", "latex", "csv", "html")
+FORMAT: Final = f"--format {{{','.join(FORMS)}}}  of the tables"
+
+
+def command(words: str, *options: str, **types: Any) -> Callable[[Run], Run]:
+    """Register a command; a type is a function of the word, or a collection of choices."""
+
+    def register(run: Run) -> Run:
+        COMMANDS[words] = Command(run, options, types)
+        return run
+
+    return register
+
+
+def add_commands(top: Any) -> None:
+    """Add every registered command to the program."""
+    groups: dict[tuple[str, ...], Any] = {(): top}
+    for words, entry in COMMANDS.items():
+        *group, name = words.split()
+        if tuple(group) not in groups:
+            parser = _parser(top, group[0], _GROUPS[group[0]])
+            inner = parser.add_subparsers(dest="action", metavar="COMMAND", required=True)
+            groups[tuple(group)] = inner
+        summary, *blocks = inspect.cleandoc(entry.run.__doc__ or "").split("\n\n")
+        parts = {"about": summary, "options": "", "examples": ""}
+        for block in blocks:
+            head, _, rest = block.partition(":\n")
+            parts |= {head: rest} if head in parts else {"about": block}
+        summary = summary[0].lower() + summary[1:].removesuffix(".")
+        parser = _parser(groups[tuple(group)], name, summary, parts["about"], parts["examples"])
+        for text in (OUTPUT, parts["options"], *entry.options):
+            add_options(parser, text, entry.types)
+        parser.set_defaults(run=entry.run)
+
+
+def _parser(
+    commands: Any, name: str, summary: str, about: str = "", examples: str = ""
 ) -> argparse.ArgumentParser:
-    """A command with `--json`, `--quiet` and examples; without `run` it is a group of commands."""
+    lines = textwrap.dedent(examples).splitlines()
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=summary,
         description=textwrap.fill(about or f"{summary[0].upper()}{summary[1:]}.", 88),
-        epilog="\n  tangobench ".join(["examples:", *examples]) if examples else None,
+        epilog="\n  tangobench ".join(["examples:", *lines]) if lines else None,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    if run is not None:
-        add_output_options(parser)
-        parser.set_defaults(run=run)
     return parser
 
 
-def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """`--json` and `--quiet`."""
-    parser.add_argument("--json", action="store_true", help="results and errors as JSON")
-    parser.add_argument("--quiet", action="store_true", help="no progress, only the result")
-
-
-def show(args: argparse.Namespace, value: Any, *lines: str) -> int:
-    """Print a command's result: the value as JSON for programs, or the lines for people."""
-    if args.json:
-        emit_json(value)
-    else:
-        print("\n".join(lines), flush=True)
-    return 0
-
-
-def finished(args: argparse.Namespace, made: str, then: str = "") -> None:
-    """The closing line of a command that made something: what, where, how long, what next."""
-    from tangobench.pipeline.core.progress import duration
-
-    if not (args.quiet or args.json):
-        took = duration(time.monotonic() - args.began)
-        print(f"{made} in {took}" + (f" · next: {then}" if then else ""), file=sys.stderr)
-
-
-def reporter_of(args: argparse.Namespace) -> Reporter:
-    """Progress on standard error, unless it was not asked for."""
-    from tangobench.pipeline.core.progress import Reporter
-
-    return Reporter(quiet=args.quiet or args.json)
-
-
-def add_request_options(
-    parser: argparse.ArgumentParser, datasets: Literal["+"] | None = None
+def add_options(
+    parser: argparse.ArgumentParser, text: str, types: Mapping[str, Any] | None = None
 ) -> None:
-    """What to build and from what; `datasets` is "+" for a command that builds several."""
-    names = ", ".join(CATALOGUE | TEST_SETS)
-    parser.add_argument(
-        "dataset",
-        nargs=datasets,
-        help=f"{names} or a manifest of your own (see `init`): FILE.toml",
-    )
-    parser.add_argument("--profile", metavar="NAME", help=PROFILE_HELP)
-    parser.add_argument(
-        "--out", default="out", metavar="DIR", help="parent folder, or s3://… (default: out)"
-    )
-    parser.add_argument("--source", metavar="WHERE", help="input instead of the profile's own")
-    parser.add_argument(
-        "--stream", action="store_true", help="fineweb: read in ranges instead of downloading once"
-    )
-    parser.add_argument(
-        "--patience",
-        type=seconds,
-        default=120.0,
-        metavar="SECONDS",
-        help="how long a source may send nothing before the build gives up (default: 120)",
-    )
-    parser.add_argument("--workers", type=count, default=1, metavar="N", help="processes")
-    parser.add_argument("--manifest", metavar="TOML", help="a spec of your own")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override one key of the spec (TOML value), may be repeated",
-    )
-    parser.add_argument(
-        "--config",
-        metavar="NAME",
-        help="fineweb: train on this config of the hub (sample-10BT, default: all of it, a dump)",
-    )
-    parser.add_argument(
-        "--commit", metavar="REV", help="lean: a commit id, HEAD, a tag or a branch"
-    )
-    parser.add_argument("--root", metavar="DIR", help="lean: another folder of the repository")
-    parser.add_argument(
-        "--holdout",
-        action="append",
-        metavar="PATH",
-        help="lean: a folder or file that becomes validation, instead of the hashed share; may be "
-        "repeated",
-    )
+    """Add the options of a table; what is indented continues a line."""
+    for line in filter(None, re.sub(r"\n +", "  ", textwrap.dedent(text)).splitlines()):
+        form, explanation = line.split("  ", 1)
+        name, *details = form.split(" " if form.startswith("-") else "=")
+        given: dict[str, Any] = {"help": " ".join(explanation.split())}
+        dest = name.lstrip("-").replace("-", "_")
+        for detail in details:
+            if detail.startswith("="):
+                given["default"] = detail[1:]
+            elif detail == "!":
+                given["required"] = True
+            elif detail == "...":
+                given |= {"action": "append", "default": []}
+            elif detail.startswith("{"):
+                given["choices"] = tuple(detail[1:-1].split(","))
+            else:
+                given |= _metavar(detail)
+        kind = (types or {}).get(dest) or _TYPES.get(given.get("metavar", ""))
+        if kind is not None:
+            given |= {"type": kind} if callable(kind) else {"choices": kind}
+        elif name.startswith("-") and not details:
+            given["action"] = "store_true"
+        parser.add_argument(name, **given)
+
+
+def _metavar(word: str) -> dict[str, str]:
+    return {"metavar": word[:-1], "nargs": word[-1]} if word[-1] in "?*+" else {"metavar": word}
 
 
 def count(word: str) -> int:
@@ -148,70 +164,49 @@ def seconds(word: str) -> float:
     return number
 
 
-def overrides_of(words: list[str]) -> dict[str, Any]:
-    """`["a.b=1"]` as `{"a": {"b": 1}}`; values are TOML, or plain words."""
-    import tomllib
+_TYPES: Final = {"N": count, "SECONDS": seconds, "DIR": Path, "FILE": Path}
 
-    from tangobench.errors import UsageError
 
-    found: dict[str, Any] = {}
+def assignments(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """Keys and values of `--set KEY=VALUE`; values are TOML, or words without quotes."""
     for word in words:
-        key, equals, value = word.partition("=")
+        key, equals, text = word.partition("=")
         if not equals or not key:
             raise UsageError(
                 f"--set {word!r} has no '='", kind="usage", fix="write --set KEY=VALUE"
             )
         try:
-            parsed = tomllib.loads(f"value = {value}")["value"]
+            yield key, tomllib.loads(f"value = {text}")["value"]
         except (ValueError, RecursionError):
-            parsed = value
-        *parents, last = key.split(".")
-        table = found
-        for parent in parents:
-            table = table.setdefault(parent, {})
-            if not isinstance(table, dict):
-                raise UsageError(
-                    f"--set {word!r}: {parent} is already a value",
-                    kind="usage",
-                    fix="set the key or the table's keys, not both",
-                )
-        table[last] = parsed
-    return found
+            yield key, text
 
 
-def request_overrides(args: argparse.Namespace) -> dict[str, Any]:
-    """`--set`, and the options that are short for it."""
-    from tangobench.pipeline.api import spec_overrides
-
-    short = {key: getattr(args, key) for key in ("config", "commit", "root", "holdout")}
-    return spec_overrides(overrides_of(args.set), **short)
-
-
-def settle(args: argparse.Namespace) -> None:
-    """Fill in what an own manifest decides: name and kind of the dataset, default profile."""
-    args.kind, profiles = None, ["sample"]
-    if args.dataset.endswith(".toml"):
-        from tangobench.errors import UsageError
-        from tangobench.pipeline.api import DATASETS, OWN
-        from tangobench.pipeline.core.spec import read_document
-
-        args.manifest = args.dataset
-        document = read_document(Path(args.manifest))
-        args.kind = document.get("kind")
-        if args.kind not in (*OWN, *DATASETS):
-            raise UsageError(
-                f"{args.manifest} says kind = {args.kind!r}",
-                kind="spec-kind",
-                fix=f"set kind to one of {', '.join((*OWN, *DATASETS))}; "
-                "`tangobench init documents my-corpus.toml` writes a template",
-            )
-        args.dataset = Path(args.manifest).stem
-        named = document.get("profiles", {})
-        profiles = list(named) if isinstance(named, dict) and named else ["full"]
-    args.profile = args.profile or profiles[0]
+def show(args: argparse.Namespace, value: Any, *lines: str) -> int:
+    """Print a command's result: the value as JSON for programs, or the lines for people."""
+    if args.json:
+        emit_json(value)
+    else:
+        print("\n".join(lines), flush=True)
+    return 0
 
 
 def emit_json(value: Any) -> None:
     """One JSON document on standard output; escaped, so that any terminal and any path will do."""
     json.dump(value, sys.stdout, indent=1)
     print()
+
+
+def finished(args: argparse.Namespace, made: str, then: str = "") -> None:
+    """The closing line of a command that made something: what, where, how long, what next."""
+    from tangobench.pipeline.core.progress import duration
+
+    if not (args.quiet or args.json):
+        took = duration(time.monotonic() - args.began)
+        print(f"{made} in {took}" + (f" · next: {then}" if then else ""), file=sys.stderr)
+
+
+def reporter_of(args: argparse.Namespace) -> Reporter:
+    """Progress on standard error, unless it was not asked for."""
+    from tangobench.pipeline.core.progress import Reporter
+
+    return Reporter(quiet=args.quiet or args.json)

@@ -1,4 +1,4 @@
-"""`plan`, `build`, `verify` and `diff`: making datasets and checking them."""
+"""Describing datasets and making them; tokenizers and proofs as files of their own."""
 
 from __future__ import annotations
 
@@ -6,144 +6,196 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final
 
+from tangobench.catalogue import CATALOGUE, TEST_SETS
 from tangobench.commands._common import (
-    add_request_options,
+    assignments,
     command,
-    count,
     emit_json,
     finished,
     place,
     reporter_of,
-    request_overrides,
-    seconds,
-    settle,
     show,
 )
-from tangobench.errors import MismatchError, ResourceError, UsageError
+from tangobench.errors import ResourceError, UsageError
+
+DATASET: Final = f"{', '.join(CATALOGUE | TEST_SETS)} or a manifest of your own (see `init`)"
+BUILD: Final = """
+--profile NAME         sample: embedded input, seconds, no network (default); mini: real sources,
+                       minutes; paper: the published sizes
+--out DIR =out         parent folder, or s3://… (default: out)
+--source WHERE         input instead of the profile's own
+--stream               fineweb: read in ranges instead of downloading once
+--patience SECONDS =120  how long a source may send nothing before the build gives up
+                       (default: 120)
+--workers N =1         processes
+--manifest TOML        a spec of your own
+--set KEY=VALUE ...    override one key of the spec (TOML value), may be repeated
+--config NAME          fineweb: train on this config of the hub (sample-10BT, default: all of it, a
+                       dump)
+--commit REV           lean: a commit id, HEAD, a tag or a branch
+--root DIR             lean: another folder of the repository
+--holdout PATH ...     lean: a folder or file that becomes validation, instead of the hashed share;
+                       may be repeated
+--title TITLE =        the card's title, instead of the input's
+--licence SPDX =       the licence of the rows: odc-by, mit
+--source-url URL =     source of the input, for the card
+--store WHERE          unit store: a folder or fsspec URL
+--runner {processes,dask} =processes  where units run (default: processes on this machine)
+--address URL          Dask scheduler, tcp://HOST:PORT
+--wait SECONDS =0      wait for a busy target
+--against LOCK         fail with exit code 3 unless the root equals this lock's ('committed': the
+                       project's own)
+"""
+ONE: Final = f"dataset  {DATASET}: FILE.toml\n{BUILD}"
+SEVERAL: Final = f"dataset=dataset+  {DATASET}: FILE.toml\n{BUILD}"
+TYPES: Final = {"out": str, "root": str}
+_DOCUMENTS: Final = """\
+# A dataset of your own documents. Build it with: tangobench build {name}
+
+kind = "documents"
+files = "data/*.parquet"        # a file, folder or glob: Parquet, JSONL, CSV, Arrow, .gz, .zst;
+                                # or "hub:OWNER/NAME@REVISION" for a dataset of the hub
+licence = "unknown"
+
+context = 1024                  # tokens of a row; validation rows are whole windows of one document
+# train_rows = 10_000           # at most; all there are by default
+# validation_rows = 1_000
+# tokenizer = "gpt2"            # or a tiktoken encoding, or the path of a tokenizer.json
+# eot = "<|endoftext|>"         # its special token between documents
+
+[columns]
+text = "text"
+# id = "doc_id"                 # without it: the hash of text and URL
+# url = "link"                  # without it, documents are linked by content only
+# time = "published"            # ISO 8601, a timestamp or seconds since 1970
+
+[split]
+by = "hash"                     # or "time", or "dump" (CC-MAIN-YYYY-WW)
+share = 0.05                    # hash: validation; a component with a training member is training
+# cut = "2024-01-01"            # time: documents from here on are validation
+"""
 
 
-def add(commands: Any) -> None:
-    """Add the commands to the program."""
-    planner = command(
-        commands, "plan", _plan, "what a build would read, write and take",
-        "plan fineweb --profile paper --workers 8",
-        "plan lean --profile mini --source ~/mathlib4",
-        "plan train --recipe fineweb-tango-4 --device h100",
-        about="`plan DATASET` is about a build, `plan train --recipe NAME` about training: memory, "
-        "launches, operations, bytes and hours by part of a step.",
-    )  # fmt: skip
-    add_build_options(planner)  # whatever `build` accepts
-    planner.add_argument("--recipe", metavar="NAME", help="train: a recipe, a run or a TOML file")
-    planner.add_argument(
-        "--device", default="cpu", metavar="CHIP", help="train: h100, a100 or cpu (this machine)"
-    )
-    planner.add_argument("--microbatch", type=count, metavar="N", help="train: rows at once")
-    builder = command(
-        commands, "build", _build, "build a dataset; run again to resume",
-        "build lean                                  # the sample, in seconds, no network",
-        "build dm_math --profile mini --workers 2 --against committed",
-        "build lean --profile paper --source ~/mathlib4 --workers 8",
-        "build my-corpus.toml --set context=2048",
-        about="Build OUT/DATASET-PROFILE. A killed or failed build resumes with the same command. "
-        "The last line printed is the root hash.",
-    )  # fmt: skip
-    add_build_options(builder)
-    verifier = command(
-        commands, "verify", _verify, "check every byte of a dataset folder",
-        "verify out/lean-sample",
-        "verify --out out --profile sample --against committed",
-        about="Check FOLDER, or every dataset of a profile that is in OUT (`--out`), and print the "
-        "root of each. Datasets that are not there are named and skipped.",
-    )  # fmt: skip
-    verifier.add_argument(
-        "folder", type=place, nargs="?", help="a dataset folder or s3://… address"
-    )
-    verifier.add_argument("--out", type=Path, metavar="OUT", help="check what is in OUT instead")
-    verifier.add_argument("--profile", default="sample", help="with --out: which (default sample)")
-    verifier.add_argument(
-        "--against", metavar="LOCK", help="also require this lock's root ('committed': ours)"
-    )
-    differ = command(
-        commands, "diff", _diff, "two locks or folders, field by field",
-        "diff out/lean-sample manifests/lean.sample.lock.json",
-    )  # fmt: skip
-    differ.add_argument("a", type=place, help="a lock, or a dataset folder")
-    differ.add_argument("b", type=place, help="another")
+@command("init", file=Path)
+def _init(args: argparse.Namespace) -> int:
+    """Write a commented manifest for a dataset of your own.
+
+    Writes a template to edit; `tangobench build FILE.toml` then builds OUT/FILE-PROFILE.
+
+    options:
+      kind            documents, or a dataset to start from
+      file=FILE.toml  a new file
+
+    examples:
+      init documents my-corpus.toml
+      init lean my-project.toml
+    """
+    from tangobench.pipeline.core.files import write_atomic
+    from tangobench.pipeline.core.spec import manifest_file
+
+    path: Path = args.file.expanduser()
+    kinds = ["documents", *CATALOGUE]
+    if args.kind not in kinds or path.suffix != ".toml":
+        raise UsageError(
+            f"init {args.kind} {path}: not a kind and a .toml file",
+            kind="usage",
+            fix=f"tangobench init documents my-corpus.toml; kinds: {', '.join(kinds)}",
+        )
+    if path.exists():
+        raise UsageError(f"{path} exists already", kind="file-exists", fix="name another file")
+    text = _DOCUMENTS.format(name=path.name)
+    if args.kind != "documents":
+        text = f'kind = "{args.kind}"\n\n' + manifest_file(f"{args.kind}.toml").read_text("utf-8")
+    write_atomic(path, text.encode())
+    finished(args, f"wrote {path}", f"edit it, then tangobench build {path}")
+    return show(args, {"file": str(path), "kind": args.kind}, str(path))
 
 
-def add_build_options(
-    builder: argparse.ArgumentParser, datasets: Literal["+"] | None = None
-) -> None:
-    """What `build` takes, and `python -m tangobench.flows` too."""
-    add_request_options(builder, datasets)
-    builder.add_argument("--title", default="", help="the card's title, instead of the input's")
-    builder.add_argument(
-        "--licence", default="", metavar="SPDX", help="the licence of the rows: odc-by, mit"
-    )
-    builder.add_argument(
-        "--source-url", default="", metavar="URL", help="source of the input, for the card"
-    )
-    builder.add_argument("--store", metavar="WHERE", help="unit store: a folder or fsspec URL")
-    builder.add_argument(
-        "--runner",
-        choices=("processes", "dask"),
-        default="processes",
-        help="where units run (default: processes on this machine)",
-    )
-    builder.add_argument("--address", metavar="URL", help="Dask scheduler, tcp://HOST:PORT")
-    builder.add_argument(
-        "--wait", type=seconds, default=0.0, metavar="SECONDS", help="wait for a busy target"
-    )
-    builder.add_argument(
-        "--against",
-        metavar="LOCK",
-        help="fail with exit code 3 unless the root equals this lock's ('committed': the "
-        "project's own)",
-    )
+def settle(args: argparse.Namespace) -> None:
+    """Fill in what an own manifest decides: name and kind of the dataset, default profile."""
+    args.kind, profiles = None, ["sample"]
+    if args.dataset.endswith(".toml"):
+        from tangobench.pipeline.api import DATASETS, OWN
+        from tangobench.pipeline.core.spec import read_document
+
+        args.manifest = args.dataset
+        document = read_document(Path(args.manifest))
+        args.kind = document.get("kind")
+        kinds = ", ".join((*OWN, *DATASETS))
+        if args.kind not in (*OWN, *DATASETS):
+            raise UsageError(
+                f"{args.manifest} says kind = {args.kind!r}",
+                kind="spec-kind",
+                fix=f"set kind to one of {kinds}; "
+                "`tangobench init documents my-corpus.toml` writes a template",
+            )
+        args.dataset = Path(args.manifest).stem
+        named = document.get("profiles", {})
+        profiles = list(named) if isinstance(named, dict) and named else ["full"]
+    args.profile = args.profile or profiles[0]
 
 
 def request(args: argparse.Namespace) -> Any:
     """What a command line asks for."""
-    from tangobench.pipeline.api import Request
+    from tangobench.pipeline.api import Request, spec_overrides
 
-    return Request(
-        name=args.dataset,
-        profile=args.profile,
-        out=args.out,
-        source=args.source,
-        store=args.store,
-        manifest=args.manifest,
-        kind=args.kind,
-        overrides=request_overrides(args),
-        wait_seconds=args.wait,
-        title=args.title,
-        licence=args.licence,
-        source_url=args.source_url,
-        stream=args.stream,
-        patience=args.patience,
-    )
+    short = {key: getattr(args, key) or None for key in ("config", "commit", "root", "holdout")}
+    given = {f.name: vars(args)[f.name] for f in fields(Request) if f.name in vars(args)}
+    overrides = spec_overrides(_nested(args.set), **short)
+    return Request(name=args.dataset, overrides=overrides, wait_seconds=args.wait, **given)
 
 
+def _nested(words: list[str]) -> dict[str, Any]:
+    """`["a.b=1"]` as `{"a": {"b": 1}}`."""
+    found: dict[str, Any] = {}
+    for key, value in assignments(words):
+        *parents, last = key.split(".")
+        table = found
+        for parent in parents:
+            table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise UsageError(
+                    f"--set {key}: {parent} is already a value",
+                    kind="usage",
+                    fix="set the key or the table's keys, not both",
+                )
+        table[last] = value
+    return found
+
+
+@command("plan", ONE, **TYPES)
 def _plan(args: argparse.Namespace) -> int:
+    """What a build would read, write and take.
+
+    `plan DATASET` is about a build, `plan train --recipe NAME` about training: memory, launches,
+    operations, bytes and hours by part of a step.
+
+    options:
+      --recipe NAME       train: a recipe, a run or a TOML file
+      --device CHIP =cpu  train: h100, a100 or cpu (this machine)
+      --microbatch N      train: rows at once
+
+    examples:
+      plan fineweb --profile paper --workers 8
+      plan lean --profile mini --source ~/mathlib4
+      plan train --recipe fineweb-tango-4 --device h100
+    """
     if args.dataset == "train":
-        return _plan_train(args)
+        from tangobench.commands.train import named_run
+        from tangobench.model.training.plan import chip, lines, plan
+
+        recipe = named_run(args.recipe, args.set).recipe
+        planned = plan(recipe, chip(args.device), args.microbatch)
+        return show(args, planned, *lines(planned))
     from tangobench.pipeline import api
 
     settle(args)
     planned = api.plan(request(args), args.workers)
     return show(args, planned, *plan_lines(planned, args.workers))
-
-
-def _plan_train(args: argparse.Namespace) -> int:
-    from tangobench.commands.train import named_run
-    from tangobench.model.training.plan import chip, lines, plan
-
-    recipe = named_run(args.recipe, args.set).recipe
-    planned = plan(recipe, chip(args.device), args.microbatch)
-    return show(args, planned, *lines(planned))
 
 
 def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
@@ -162,7 +214,19 @@ def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
     ]
 
 
+@command("build", ONE, **TYPES)
 def _build(args: argparse.Namespace) -> int:
+    """Build a dataset; run again to resume.
+
+    Build OUT/DATASET-PROFILE. A killed or failed build resumes with the same command. The last line
+    printed is the root hash.
+
+    examples:
+      build lean                                  # the sample, in seconds, no network
+      build dm_math --profile mini --workers 2 --against committed
+      build lean --profile paper --source ~/mathlib4 --workers 8
+      build my-corpus.toml --set context=2048
+    """
     settle(args)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's would spin, with no matrix to do
     runner = _runner(args)  # first: worker processes load while this one does
@@ -175,13 +239,25 @@ def _build(args: argparse.Namespace) -> int:
         runner.close()
 
 
+def _runner(args: argparse.Namespace) -> Any:
+    from tangobench.pipeline.api import preload_of
+    from tangobench.pipeline.core.pool import make_runner
+
+    if args.runner == "processes" and args.address is None:
+        light = ["tangobench.pipeline.core.no_pandas"]
+        return make_runner(args.workers, preload=[*light, *preload_of(args.kind or args.dataset)])
+    from tangobench.flows._runner import choose
+
+    return choose(args.runner, args.workers, args.address)
+
+
 def build(args: argparse.Namespace, run: Callable[[Any, Any], Any]) -> int:
     """Build with `run(request, reporter)` and print what was built; the last line is the root."""
     from tangobench.pipeline.core.lock import require_root
 
     reporter = reporter_of(args)
     wanted = request(args)
-    expected = args.against and _expected(args.against, args.dataset, args.profile)
+    expected = args.against and expected_lock(args.against, args.dataset, args.profile)
     if args.profile != "sample":
         _announce(wanted, args.workers, reporter)
     built = run(wanted, reporter)
@@ -191,10 +267,11 @@ def build(args: argparse.Namespace, run: Callable[[Any, Any], Any]) -> int:
         reporter.say(line)
     finished(args, f"built {built.folder}", f"tangobench inspect {built.folder}")
     root, folder = built.lock.root, str(built.folder)
-    return show(args, {"folder": folder, "root": root, **_summary(built.lock)}, root)
+    return show(args, {"folder": folder, "root": root, **summary(built.lock)}, root)
 
 
 def _announce(request: Any, workers: int, reporter: Any) -> None:
+    """Print the plan; a local disk without room for it is an error."""
     from tangobench.pipeline import api
     from tangobench.pipeline.core.files import free_bytes
     from tangobench.pipeline.core.progress import size
@@ -202,43 +279,39 @@ def _announce(request: Any, workers: int, reporter: Any) -> None:
     planned = api.plan(request, workers)
     for line in plan_lines(planned, workers):
         reporter.say(line)
-    if not isinstance(request.folder, Path):
+    if not isinstance(request.folder, Path) or request.folder.exists():
         return
-    free = free_bytes(request.folder)
-    if planned["disk_bytes"] > free and not request.folder.exists():
+    needed, free = planned["disk_bytes"], free_bytes(request.folder)
+    if needed > free:
         raise ResourceError(
-            f"the build needs about {size(planned['disk_bytes'])} on disk, {request.out} has "
-            f"{size(free)} free",
+            f"the build needs about {size(needed)} on disk, {request.out} has {size(free)} free",
             kind="disk-full",
             fix="choose another --out",
-            bytes_needed=planned["disk_bytes"],
+            bytes_needed=needed,
         )
 
 
-def _runner(args: argparse.Namespace) -> Any:
-    from tangobench.pipeline.api import preload_of
-    from tangobench.pipeline.core.pool import make_runner
+def expected_lock(against: str, name: str, profile: str) -> Any:
+    """The lock to compare with: a file or folder, or the project's own."""
+    from tangobench.pipeline.core.lock import committed_lock, read_lock
 
-    if args.runner == "processes" and args.address is None:
-        light = ["tangobench.pipeline.core.no_pandas"]
-        return make_runner(args.workers, preload=[*light, *preload_of(args.kind or args.dataset)])
-    from tangobench.flows._runner import make_flow_runner
+    if against != "committed":
+        return read_lock(place(against))
+    expected = committed_lock(name, profile)
+    if expected is None:
+        raise UsageError(
+            f"the project ships no lock for {name} {profile}",
+            kind="no-committed-lock",
+            fix="name a lock file instead of 'committed'",
+        )
+    return expected
 
-    return make_flow_runner(args.runner, workers=args.workers, address=args.address)
 
-
-def _summary(lock: Any) -> dict[str, Any]:
-    return {
-        "name": lock.name,
-        "profile": lock.profile,
-        "content_root": lock.content_root,
-        "rows": {
-            f"{config}/{split}": lock.rows(config, split)
-            for config in lock.configs
-            for split in lock.splits(config)
-        },
-        "drops": lock.drops,
-    }
+def summary(lock: Any) -> dict[str, Any]:
+    """What a dataset holds, for programs."""
+    rows = {f"{c}/{s}": lock.rows(c, s) for c in lock.configs for s in lock.splits(c)}
+    names = ("name", "profile", "content_root")
+    return {**{name: getattr(lock, name) for name in names}, "rows": rows, "drops": lock.drops}
 
 
 def summary_lines(lock: Any) -> list[str]:
@@ -255,94 +328,67 @@ def summary_lines(lock: Any) -> list[str]:
     return lines + ([f"dropped              {', '.join(dropped)}"] if dropped else [])
 
 
-def _verify(args: argparse.Namespace) -> int:
-    if (args.folder is None) == (args.out is None):
-        raise UsageError(
-            "verify needs a dataset folder or --out",
-            kind="verify-what",
-            fix="tangobench verify out/lean-sample, or tangobench verify --out out",
-        )
-    return _verify_one(args) if args.out is None else _verify_all(args)
+@command("tokenizer train", folder=place)
+def _train_tokenizer(args: argparse.Namespace) -> int:
+    """A byte-level BPE from the kept training documents of a dataset folder.
+
+    Writes a Hugging Face tokenizer.json; name it in a manifest with tokenizer = "FILE". The same
+    folder and size give the same bytes.
+
+    options:
+      folder          a built dataset of texts
+      --size N =4096  ids (default 4096)
+      --out FILE !    tokenizer.json
+
+    examples:
+      tokenizer train out/fineweb-sample --size 4096 --out t.json
+    """
+    from tangobench.pipeline.core.files import write_atomic
+    from tangobench.pipeline.core.hashing import sha256_bytes
+    from tangobench.pipeline.reading import open_dataset
+    from tangobench.pipeline.tokenizer.training import train
+
+    data, size = train(open_dataset(str(args.folder)), args.size)
+    write_atomic(args.out, data)
+    sha256 = sha256_bytes(data)
+    found = {"file": str(args.out), "entries": size, "sha256": sha256}
+    finished(args, f"trained {args.out}", f"tangobench build lean --set tokenizer={args.out}")
+    return show(args, found, f"{args.out}: {size:,} ids, sha256 {sha256}")
 
 
-def _verify_all(args: argparse.Namespace) -> int:
-    """Every dataset of a profile in a folder; what is not there is named and skipped."""
-    from tangobench.catalogue import CATALOGUE, TEST_SETS
-    from tangobench.pipeline.core.lock import LOCK_NAME, committed_lock
+@command("lean extract", out=str)
+def _extract(args: argparse.Namespace) -> int:
+    """One JSON line per theorem and lemma, with byte offsets and the proof.
 
-    tests = [name for name in TEST_SETS if (args.out / f"{name}-{args.profile}").exists()]
-    names, found = [f"{name}-{args.profile}" for name in (*CATALOGUE, *tests)], 0
-    for name in names:
-        folder = args.out / name
-        if not (folder / LOCK_NAME).exists():
-            print(f"{folder}: skipped, not built", file=sys.stderr)
-            continue
-        missing = args.against == "committed" and committed_lock(*name.rsplit("-", 1)) is None
-        if missing:
-            print(f"{folder}: the project ships no lock to compare with", file=sys.stderr)
-        one = {**vars(args), "folder": folder, "against": None if missing else args.against}
-        _verify_one(argparse.Namespace(**one))
-        found += 1
-    if not found:
-        raise UsageError(
-            f"{args.out} holds none of {', '.join(names)}",
-            kind="nothing-to-verify",
-            fix=f"build one first: tangobench build lean --profile {args.profile} --out {args.out}",
-        )
-    return 0
+    Cut the proofs out of every .lean file of a commit. Files that are not UTF-8 or end inside a
+    comment or string are left out and named.
 
+    options:
+      --source REPO !  clone, bundle or git URL
+      --commit REV !   commit id, HEAD, tag or branch
+      --out FILE !     JSON lines ('-': stdout)
+      --path GLOB      only files whose path matches
+      --max-bytes N =8000000  leave out larger files (default 8,000,000)
+      --kind {theorem,lemma,instance,example} ...
+                       kinds of declarations (default: theorem and lemma), may be repeated
 
-def _verify_one(args: argparse.Namespace) -> int:
-    import tangobench.pipeline.core.no_pandas  # noqa: F401
-    from tangobench.pipeline.core.lock import require_root
-    from tangobench.pipeline.core.verify import verify
+    examples:
+      lean extract --source ~/my-project --commit HEAD --out proofs.jsonl
+    """
+    from tangobench.pipeline.lean.export import export
+    from tangobench.pipeline.lean.proofs import PROOF_KINDS
 
-    lock = verify(args.folder)
-    if args.against is not None:
-        expected = _expected(args.against, lock.name, lock.profile)
-        require_root(lock, expected, str(args.folder))
-    for line in summary_lines(lock):
-        reporter_of(args).say(line)
-    finished(args, f"verified {args.folder}: all {len(lock.shards)} shards are as built")
-    found = {"folder": str(args.folder), "root": lock.root, "ok": True, **_summary(lock)}
-    return show(args, found, lock.root)
-
-
-def _expected(against: str, name: str, profile: str) -> Any:
-    """The lock to compare with: a file or folder, or the project's own."""
-    from tangobench.pipeline.core.lock import committed_lock, read_lock
-
-    if against != "committed":
-        return read_lock(place(against))
-    expected = committed_lock(name, profile)
-    if expected is None:
-        raise UsageError(
-            f"the project ships no lock for {name} {profile}",
-            kind="no-committed-lock",
-            fix="name a lock file instead of 'committed'",
-        )
-    return expected
-
-
-def _diff(args: argparse.Namespace) -> int:
-    from tangobench.pipeline.core.lock import differences, read_lock, short
-
-    first, second = read_lock(args.a), read_lock(args.b)
-    found = list(differences(first.data, second.data))
+    limits = {"max_bytes": args.max_bytes, "reporter": reporter_of(args)}
+    kinds = args.kind or PROOF_KINDS
+    done = export(args.source, args.commit, args.out, args.path, kinds, **limits)
     if args.json:
-        emit_json([{"field": name, "a": a, "b": b} for name, a, b in found])
-    else:
-        for name, a, b in found:
-            print(f"{name}\n  a  {short(a, 100)}\n  b  {short(b, 100)}")
-    if (first.root, first.content_root) == (second.root, second.content_root):
-        if not args.json:
-            print(f"same root {first.root}")
+        emit_json(done)
         return 0
-    if args.json:
-        return MismatchError.exit_code
-    name = "root" if first.root != second.root else "content_root"
-    raise MismatchError(
-        f"{name}s differ: {first.data[name]} and {second.data[name]}",
-        kind=f"{name.replace('_', '-')}-mismatch",
-        fix="the fields above show where they part",
-    )
+    for path, reason in done["rejected_files"]:
+        print(f"left out {path}: {reason}", file=sys.stderr)
+    if not args.quiet:
+        for reason, number in done["rejected"].items():
+            print(f"left out {number:,} files: {reason}", file=sys.stderr)
+    found = f"{done['declarations']:,} declarations in {done['files']:,} files"
+    finished(args, f"wrote {args.out}: {found} at commit {done['commit']}")
+    return 0

@@ -1,130 +1,44 @@
-"""`eval`, `tables` and `compare`: scoring runs and showing the scores."""
+"""Scores of trained runs: made, checked by Lean, and packed for a repository."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from tangobench.commands._common import (
+    COMPUTE,
+    EXTRAS,
     command,
-    count,
-    emit_json,
     finished,
     reporter_of,
     show,
 )
-from tangobench.commands.train import add_compute_options, compute_device
+from tangobench.commands.train import compute_device
 from tangobench.errors import UsageError
 
-if TYPE_CHECKING:
-    from tangobench.eval.render import Table
 
-FORMS: Final = ("markdown", "latex", "csv", "html")
-
-
-STUDY_NAMES: Final = (
-    *("sharing", "compute", "rates", "recall"),
-    *("large-untied", "large-compute", "large-orderings"),
-)
-
-
-def add(commands: Any) -> None:
-    """Add the commands to the program."""
-    scorer = command(
-        commands, "eval", _eval, "score a finished run on its validation rows",
-        "eval sample-dm_math-tango-s17-101 --exact-match",
-        "eval out/runs/sample-dm_math-tango-s17-101 --limit 100 --samples answers.jsonl",
-        about="Writes OUT/results/RUN.json and prints the scores. What an earlier result of "
-        "the same checkpoint held of exact match, probes and proofs is kept.",
-    )  # fmt: skip
-    scorer.add_argument("run_folder", metavar="RUN", help="a folder in OUT/runs, or its name")
-    scorer.add_argument(
-        "--out", default="out", metavar="DIR", help="where a bare name is looked up"
-    )
-    scorer.add_argument(
-        "--tokens-at-once",
-        type=count,
-        metavar="N",
-        help="does not change the result (default: 4,096 on a CPU, 65,536 on a GPU)",
-    )
-    scorer.add_argument(
-        "--limit", type=count, metavar="N", help="only N rows of each config; writes no result"
-    )
-    scorer.add_argument(
-        "--samples",
-        type=Path,
-        metavar="FILE",
-        help="also write prompts, answers and targets of some rows (--limit, or 20) as JSONL",
-    )
-    scorer.add_argument(
-        "--on",
-        metavar="FOLDER",
-        help="also score a test set (dm_math_tests) by module: NLL and exact match",
-    )
-    add_extras(scorer)
-    add_compute_options(scorer)
-    tabler = command(
-        commands, "tables", _tables, "the paper's five tables, ours beside the paper's",
-        "tables                                        # in a terminal: who is ahead",
-        "tables --all --dataset dm_math",
-        "tables out/results --format latex > tables.tex",
-        about="In a terminal: the models of each group of runs, best first. With --all, --format "
-        "or in a pipe every table: the paper's, small replications with its orderings judged, then "
-        "what the paper does not report: bits per byte, exact match, probes, checked proofs, "
-        "ablations.",
-    )  # fmt: skip
-    tabler.add_argument(
-        "folders",
-        nargs="*",
-        type=Path,
-        metavar="RESULTS",
-        help="folders of results (default: out/results and results; the first that has a run wins)",
-    )
-    tabler.add_argument(
-        "--speed",
-        type=Path,
-        metavar="FILE",
-        help="also what `tangobench model speed --save FILE` measured",
-    )
-    tabler.add_argument("--all", action="store_true", help="every table, in a terminal too")
-    tabler.add_argument("--dataset", metavar="NAME", help="only runs on this dataset")
-    add_format(tabler, None)
-    comparer = command(
-        commands, "compare", _compare,
-        "scored runs beside each other: NLL, paired differences, cost",
-        "compare mini-dm_math-tango mini-dm_math-wango",
-        about="Differences are to the first one named, on equal seed pairs. A recipe's name means "
-        "all of its runs. Results are those of OUT and those that come with tangobench.",
-    )  # fmt: skip
-    comparer.add_argument("runs", nargs="+", metavar="RUN", help="a run, its folder, or a recipe")
-    comparer.add_argument("--out", default="out", metavar="DIR", help="where results are")
-    add_format(comparer)
-
-
-def add_format(parser: argparse.ArgumentParser, default: str | None = "markdown") -> None:
-    """How tables are written."""
-    parser.add_argument("--format", choices=FORMS, default=default, help="of the tables")
-
-
-def add_extras(parser: argparse.ArgumentParser) -> None:
-    """What can be measured beyond the NLL."""
-    parser.add_argument(
-        "--exact-match",
-        action="store_true",
-        help="also generate an answer to every question (dm_math) and compare it",
-    )
-    parser.add_argument(
-        "--probes",
-        action="store_true",
-        help="also give the NLL by what training holds of a validation row",
-    )
-
-
+@command("eval", EXTRAS, COMPUTE)
 def _eval(args: argparse.Namespace) -> int:
+    """Score a finished run on its validation rows.
+
+    Writes OUT/results/RUN.json and prints the scores. What an earlier result of the same checkpoint
+    held of exact match, probes and proofs is kept.
+
+    options:
+      run_folder=RUN      a folder in OUT/runs, or its name
+      --out DIR =out      where a bare name is looked up
+      --tokens-at-once N  does not change the result (default: 4,096 on a CPU, 65,536 on a GPU)
+      --limit N           only N rows of each config; writes no result
+      --samples FILE      also write prompts, answers and targets of some rows (--limit, or 20) as
+                          JSONL
+      --on FOLDER         also score a test set (dm_math_tests) by module: NLL and exact match
+
+    examples:
+      eval sample-dm_math-tango-s17-101 --exact-match
+      eval out/runs/sample-dm_math-tango-s17-101 --limit 100 --samples answers.jsonl
+    """
     from tangobench.eval.scoring.result_files import read_result
     from tangobench.eval.scoring.results import evaluate
     from tangobench.eval.scoring.testsets import score_on
@@ -134,11 +48,8 @@ def _eval(args: argparse.Namespace) -> int:
     if args.limit is not None or args.samples is not None:
         found = _look(args, folder)
         if args.limit is not None:
-            if args.json:
-                emit_json({"limit": args.limit, "scores": found})
-            else:
-                _print_scores({"scores": found})
-            return 0
+            lines = _score_lines({"scores": found})
+            return show(args, {"limit": args.limit, "scores": found}, *lines)
     device = compute_device(args)
     how: dict[str, Any] = {"device": device, "tokens_at_once": _at_once(args, device)}
     how["reporter"] = reporter_of(args)
@@ -147,11 +58,7 @@ def _eval(args: argparse.Namespace) -> int:
     if args.on is None or args.exact_match or args.probes:
         path = evaluate(folder, match_answers=args.exact_match, probe=args.probes, **how)
     result = read_result(path)
-    if args.json:
-        emit_json(result)
-        return 0
-    _print_scores(result)
-    print(path)
+    show(args, result, *_score_lines(result), str(path))
     finished(args, f"scored {folder.name}", "tangobench tables")
     return 0
 
@@ -188,107 +95,221 @@ def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     return scores
 
 
-def _print_scores(result: dict[str, Any]) -> None:
+def _score_lines(result: dict[str, Any]) -> list[str]:
+    lines = []
     for name, found in result["scores"].items():
         bits = found.get("bits_per_byte")
         per_byte = f", {bits:.4f} bits per byte" if bits is not None else ""
         targets = f" over {found['count']:,} targets" if "count" in found else ""
-        print(f"{name:<12} {found['nll']:.4f} nats{per_byte}{targets}")
+        lines.append(f"{name:<12} {found['nll']:.4f} nats{per_byte}{targets}")
     if "exact_match" in result:
         total = result["exact_match"]["shares"]["all"]
-        print(
-            f"exact match  {total['share']:.2%} ({total['low']:.2%} to {total['high']:.2%})"
-            f" of {total['tried']:,} answers"
-        )
+        interval = f"{total['share']:.2%} ({total['low']:.2%} to {total['high']:.2%})"
+        lines.append(f"exact match  {interval} of {total['tried']:,} answers")
     for name, found in result.get("tests", {}).items():
         for config, tally in found["scores"].items():
-            right, tried = (
-                sum(module[key] for module in found["modules"][config].values())
-                for key in ("correct", "tried")
-            )
-            print(f"{name}, {config}: {tally['nll']:.4f} nats, {right / tried:.2%} of {tried:,}")
+            modules = found["modules"][config].values()
+            right, tried = (sum(m[key] for m in modules) for key in ("correct", "tried"))
+            share = f"{right / tried:.2%} of {tried:,}"
+            lines.append(f"{name}, {config}: {tally['nll']:.4f} nats, {share}")
     for metric, probes in result.get("probes", {}).items():
         for name, probe in probes.items():
-            print(f"{metric} by {name}:")
+            lines.append(f"{metric} by {name}:")
             for group, found in probe["groups"].items():
                 nll = "–" if found["nll"] is None else f"{found['nll']:.4f} nats"
-                print(f"  {group:<34} {nll} in {found['rows']:,} rows")
+                lines.append(f"  {group:<34} {nll} in {found['rows']:,} rows")
+    return lines
 
 
-def _tables(args: argparse.Namespace) -> int:
-    import tangobench.pipeline.core.no_pandas  # noqa: F401
-    from tangobench.eval.comparison.beyond import beyond_tables
-    from tangobench.eval.comparison.claims import replication_tables
-    from tangobench.eval.comparison.designs import studies_in
-    from tangobench.eval.comparison.gaps import gap_tables, gaps
-    from tangobench.eval.comparison.own import own_tables
-    from tangobench.eval.comparison.study_tables import study_tables
-    from tangobench.eval.comparison.tables import paper_tables
-    from tangobench.eval.render import render
-    from tangobench.eval.scoring.result_files import read_results, shipped_results
+@command("check-proofs", COMPUTE)
+def _check_proofs(args: argparse.Namespace) -> int:
+    """Generate a proof for each validation theorem of a lean run and let Lean judge it.
 
-    for folder in args.folders:
-        if not folder.is_dir():
-            raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
-    results = _on_dataset(
-        read_results(args.folders or [Path("out/results"), shipped_results()]), args.dataset
-    )
-    if sys.stdout.isatty() and not (args.all or args.json or args.format):
-        return _standings(results)
-    tables = [*own_tables(results), *paper_tables(results), *replication_tables(results)]
-    tables += [t for study, _ in studies_in(results) for t in study_tables(study, results)]
-    tables += [table for gap in gaps(results) for table in gap_tables(gap)]
-    tables += beyond_tables(results)
-    tables += _speeds(args.speed) if args.speed else []
-    form = args.format or ("text" if sys.stdout.isatty() else "markdown")
-    return show(args, [dataclasses.asdict(t) for t in tables], render(tables, form).rstrip("\n"))
+    Adds the verdicts to OUT/results/RUN.json, which `tangobench eval` writes. `wasm` is a Lean
+    without Mathlib that is fetched from npm; `toolchain` is the Lean of a project with Mathlib
+    built. What cannot be checked is never counted as failed. A killed check resumes with the same
+    command: RUN/proofs.jsonl holds what it has.
 
+    options:
+      run_folder=RUN  a folder in OUT/runs, or its name
+      --out DIR =out  where a bare name is looked up
+      --checker {wasm,toolchain} =wasm  which Lean (wasm)
+      --source REPO   the commit's repository
+      --project DIR   a built Lean project (toolchain)
+      --repl DIR      a built REPL of its Lean (toolchain)
+      --limit N       only the first N theorems
 
-def _on_dataset(results: list[dict[str, Any]], name: str | None) -> list[dict[str, Any]]:
-    found = [result for result in results if name in (None, result["dataset"])]
-    if results and not found:
-        there = ", ".join(sorted({result["dataset"] for result in results}))
-        raise UsageError(f"no results on {name!r}", kind="usage", fix=f"use one of {there}")
-    return found
+    examples:
+      check-proofs sample-lean-tango-s17-101 --limit 20
+      check-proofs RUN --checker toolchain --project ~/mathlib4
+    """
+    from tangobench.eval.proofs.check import check_proofs
+    from tangobench.eval.proofs.log import ProofLog
+    from tangobench.eval.scoring.result_files import read_result, write_result
+    from tangobench.eval.scoring.results import add_extra, final_checkpoint, model_of, require_root
+    from tangobench.model.training.provenance import provenance
+    from tangobench.model.training.runs import find_run_folder
+    from tangobench.model.training.train import dataset_of
 
-
-def _standings(results: list[dict[str, Any]]) -> int:
-    """Who is ahead, a table for each group of runs that can be compared."""
-    from tangobench.eval.comparison.runs import groups
-    from tangobench.eval.render import Table, render
-    from tangobench.eval.report.standings import standings
-
-    columns = {"label": "Model", "mean": "NLL", "interval": "95% interval", "runs": "Runs"}
-    columns["verdict"] = "Verdict"
-    for group in groups(results):
-        found = standings(group)
-        rows = [[str(row[key]) for key in columns] for row in found["rows"]]
-        title = group.title("Validation NLL", group.metrics[0])
-        table = Table(title=title, columns=list(columns.values()), rows=rows)
-        print(render([table], "text"))
-    print("--all shows every table, --dataset NAME those of one dataset")
+    folder = find_run_folder(args.run_folder, args.out)
+    path, trained, run = final_checkpoint(folder)
+    out = folder.absolute().parents[1]
+    result_file = out / "results" / f"{run.name}.json"
+    if not result_file.exists():
+        raise UsageError(
+            f"{run.name} has no scores yet", kind="result-missing", fix=f"tangobench eval {folder}"
+        )
+    dataset = dataset_of(run, out)
+    require_root(trained, dataset, path)
+    found = check_proofs(
+        model_of(path, trained, run, compute_device(args)),
+        dataset,
+        _checker(args),
+        source=args.source,
+        context=run.recipe.context,
+        limit=args.limit,
+        log=ProofLog(folder / "proofs.jsonl", checkpoint=trained.meta["tensors"]["sha256"]),
+        reporter=reporter_of(args),
+    ).as_json()
+    result = read_result(result_file)
+    add_extra(result, "proof_check", found, provenance(compute_device(args)))
+    write_result(result_file, result)
+    show(args, found, *_verdict_lines(found), str(result_file))
+    finished(args, f"checked {found['checked']:,} proofs", "tangobench tables")
     return 0
 
 
-def _speeds(path: Path) -> list[Table]:
-    from tangobench.eval.costs.speed import speed_tables
-    from tangobench.pipeline.core.files import read_untrusted
+def _verdict_lines(found: dict[str, Any]) -> list[str]:
+    interval = f" ({found['low']:.2%} to {found['high']:.2%})" if found["checked"] else ""
+    lines = [f"proved     {found['proved']:,} of {found['checked']:,} checked proofs{interval}"]
+    for outcome in ("failed", "unchecked"):
+        lines += [f"{outcome:<10} {number:,} {why}" for why, number in found[outcome].items()]
+    return lines
 
-    try:
-        return list(speed_tables(json.loads(read_untrusted(path, links=True))))
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+
+def _checker(args: argparse.Namespace) -> Any:
+    if args.checker == "wasm":
+        from tangobench.eval.proofs.wasm import WasmChecker
+
+        return WasmChecker()
+    from tangobench.eval.proofs.toolchain import ToolchainChecker
+
+    if args.project is None:
         raise UsageError(
-            f"{path} holds no measurements: {type(error).__name__}: {error}",
+            "--checker toolchain needs --project",
             kind="usage",
-            fix=f"tangobench model speed --save {path}",
-        ) from None
+            fix="name a Lean project whose Mathlib is built",
+        )
+    return ToolchainChecker(project=args.project, repl=args.repl)
 
 
-def _compare(args: argparse.Namespace) -> int:
-    from tangobench.eval.comparison.own import choose, compared
+@command("results pack", folders=Path)
+def _pack(args: argparse.Namespace) -> int:
+    """Add results to DIR/runs.jsonl and DIR/tallies.parquet.
+
+    One checksummed line per run, and all tallies in one Parquet file. Runs that are packed in DIR
+    already stay, unless a folder holds a newer result of the same run.
+
+    options:
+      folders=FOLDER*    such as OUT/results
+      --to DIR =results  default: results
+
+    examples:
+      results pack out/results --to results
+    """
+    from tangobench.eval.comparison.recall import pack_recall
+    from tangobench.eval.scoring.packed import pack
+    from tangobench.eval.scoring.result_files import read_results
+
+    require_folders(args.folders)
+    results = read_results([*args.folders, args.to])
+    pack(args.to, results)
+    pack_recall(args.folders, args.to)
+    return _say(args, "packed", len(results), args.to)
+
+
+def require_folders(folders: list[Path]) -> None:
+    """Refuse a folder that is not there."""
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
+
+
+@command("results findings", folders=Path)
+def _findings(args: argparse.Namespace) -> int:
+    """Print the page docs/findings.md from results.
+
+    options:
+      folders=FOLDER*  more results
+      --pictures DIR   also write the page's pictures there
+
+    examples:
+      results findings out/results
+    """
+    from tangobench.eval.comparison.findings import findings, pictures
+    from tangobench.eval.comparison.predictions import read_predictions
+    from tangobench.eval.comparison.recall import read_recall
+    from tangobench.eval.scoring.result_files import read_results, shipped_results
+    from tangobench.pipeline.core.files import write_atomic
+
+    folders = [*args.folders, shipped_results()]
+    results = read_results(folders)
+    page = findings(results, read_recall(folders), read_predictions())
+    if args.pictures is not None:
+        for name, picture in pictures(results).items():
+            write_atomic(args.pictures / name, picture.encode())
+    return show(args, {"markdown": page}, page.rstrip("\n"))
+
+
+@command("results predictions", folders=Path)
+def _predictions(args: argparse.Namespace) -> int:
+    """What was predicted for the paper's size, and outcomes.
+
+    options:
+      folders=FOLDER*    more results
+      --write FILE       instead: predict from the results, once
+      --date YYYY-MM-DD  with --write: the day
+
+    examples:
+      results predictions out/results
+    """
+    from tangobench.eval.comparison import predictions
     from tangobench.eval.render import render
     from tangobench.eval.scoring.result_files import read_results, shipped_results
 
-    results = read_results([Path(args.out) / "results", shipped_results()])
-    table = compared(choose(results, [Path(name).name for name in args.runs]))
-    return show(args, dataclasses.asdict(table), render([table], args.format).rstrip("\n"))
+    results = read_results([*args.folders, shipped_results()])
+    if args.write is not None:
+        if args.date is None:
+            raise UsageError("--write without --date", kind="usage", fix="add --date YYYY-MM-DD")
+        path = predictions.write_predictions(args.write, results, args.date)
+        return show(args, {"path": str(path)}, str(path))
+    found = predictions.read_predictions()
+    table = predictions.prediction_table(found, results)
+    return show(args, found, render([table], "markdown").rstrip("\n"))
+
+
+@command("results unpack", folder=Path)
+def _unpack(args: argparse.Namespace) -> int:
+    """Write one file per run into FOLDER.
+
+    options:
+      folder=FOLDER  such as OUT/results
+      --source DIR   packed results (default: the package's own)
+
+    examples:
+      results unpack out/results
+    """
+    from tangobench.eval.scoring.packed import unpack
+    from tangobench.eval.scoring.result_files import shipped_results, write_result
+
+    results = list(unpack(args.source or shipped_results()))
+    for result in results:
+        path = args.folder / f"{result['run']}.json"
+        if not path.exists():
+            write_result(path, result)
+    return _say(args, "unpacked", len(results), args.folder)
+
+
+def _say(args: argparse.Namespace, verb: str, runs: int, folder: Path) -> int:
+    finished(args, f"{verb} {runs} runs", "tangobench tables")
+    return show(args, {"runs": runs, "folder": str(folder)}, f"{runs} runs in {folder}")

@@ -1,121 +1,213 @@
-"""`train`: one run of a recipe, resumable; and the list of all runs."""
+"""Recipes and runs: what can be trained, training it, and what a trained model writes."""
 
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import os
 import re
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tangobench.commands._common import command, finished, reporter_of, show
+from tangobench.commands._common import (
+    COMPUTE,
+    assignments,
+    command,
+    count,
+    emit_json,
+    finished,
+    reporter_of,
+    show,
+)
 from tangobench.errors import UsageError
 
 if TYPE_CHECKING:
-    from tangobench.model.training.recipes import Run
+    from tangobench.model.training.recipes import Recipe, Run
 
 
-def add(commands: Any) -> None:
-    """Add the command to the program."""
-    trainer = command(
-        commands, "train", _train, "train one run; run again to resume",
-        "train --recipe sample-dm_math-tango",
-        "train --recipe mini-dm_math-tango --set d_model=128 --name small --seed-pair 1,2",
-        "train --recipe mine.toml --data out/my-corpus-full",
-        about="Train OUT/runs/RUN on OUT/DATASET-PROFILE. A killed run resumes from its last "
-        "checkpoint with the same command. With more than one GPU or machine: "
-        "torchrun --nproc-per-node N -m tangobench train …",
-    )  # fmt: skip
-    trainer.add_argument(
-        "--recipe", metavar="NAME", help="a recipe of `tangobench recipes`, a run or a TOML file"
+@command("recipes")
+def _recipes(args: argparse.Namespace) -> int:
+    """List the training recipes; `recipes show NAME` prints one as TOML.
+
+    `recipes` lists all, `recipes PATTERN` those whose name fits (mini-*, tango). `recipes show NAME
+    > mine.toml` gives a file for `train --recipe mine.toml`; a file may also say base = "NAME" and
+    only what differs.
+
+    options:
+      words=[show] PATTERN*  a name or a pattern
+
+    examples:
+      recipes sample-
+      recipes show mini-dm_math-tango > mine.toml
+    """
+    from tangobench.model.training.recipe_files import as_toml
+    from tangobench.model.training.recipes import RECIPES, find
+
+    if args.words[:1] == ["show"] and len(args.words) == 2:
+        recipe = find(args.words[1]).recipe
+        # Without its name: a file is named after itself.
+        return show(args, recipe.as_json(), *as_toml(recipe).splitlines()[1:])
+    if len(args.words) > 1 or args.words == ["show"]:
+        raise UsageError(
+            f"recipes {' '.join(args.words)}: one pattern, or show and one name",
+            kind="usage",
+            fix="tangobench recipes show sample-dm_math-tango",
+        )
+    pattern = "".join(args.words)
+    found = [r for r in RECIPES.values() if pattern in r.name or fnmatch.fnmatch(r.name, pattern)]
+    if not found:
+        raise UsageError(
+            f"no recipe fits {pattern!r}", kind="no-such-recipe", fix="tangobench recipes"
+        )
+    rows = [
+        {"recipe": r.name, **_sizes(r), "params": r.model_config().nonembedding_params}
+        for r in found
+    ]
+    lines = (
+        f"{row['recipe']:<40} {row['params']:>12,} params {row['steps']:>7,} steps ×"
+        f" {row['batch']:>3} rows × {row['context']:>5,} tokens of {row['dataset']}"
+        for row in rows
     )
-    trainer.add_argument(
-        "--data", metavar="FOLDER", help="train on this dataset (default: OUT/DATASET-PROFILE)"
-    )
-    trainer.add_argument("--name", help="what to call the recipe, if it is your own")
-    trainer.add_argument(
-        "--seed-pair",
-        metavar="A,B",
-        help="seeds of initialisation and data order (default: 17,101)",
-    )
-    trainer.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="FIELD=VALUE",
-        help="change a field of the recipe, e.g. lr_peak=1e-3, d_model=256, match_params=1_000_000 "
-        "or shared=false; the run is named after it. May be repeated",
-    )
-    trainer.add_argument("--out", default="out", metavar="DIR", help="parent folder (default: out)")
-    add_compute_options(trainer)
-    trainer.add_argument(
-        "--microbatch",
-        default="auto",
-        metavar="N",
-        help="rows at once; 'auto' (default) is by the recipe on a CPU, by free memory on a GPU. "
-        "It changes the rounding, no more",
-    )
-    trainer.add_argument(
-        "--precision",
-        choices=("fp32", "bf16", "fp64"),
-        help="short for --set precision=…: bf16 is faster on GPUs and on CPUs with avx512_bf16 or "
-        "AMX (default: the recipe's)",
-    )
-    trainer.add_argument(
-        "--checkpoint-every",
-        type=int,
-        metavar="N",
-        help="steps (default: a 40th of the run, 10 to 1,000)",
-    )
-    trainer.add_argument("--stop-at", type=int, metavar="STEP", help="stop there, resume later")
-    trainer.add_argument("--tensorboard", action="store_true", help="also write TensorBoard events")
-    trainer.add_argument(
-        "--validate-every",
-        type=int,
-        metavar="N",
-        help="steps between measurements of a fixed validation subset (default: 20 times a run; "
-        "0: never). Nothing is selected by it",
-    )
-    trainer.add_argument(
-        "--trace", action="store_true", help="also write a torch profile: OUT/runs/RUN/trace.json"
-    )
-    trainer.add_argument("--list", action="store_true", help="name all recipes and runs")
+    return show(args, rows, *lines)
 
 
-def add_compute_options(parser: argparse.ArgumentParser) -> None:
-    """Where to compute."""
-    parser.add_argument(
-        "--device", default="auto", metavar="NAME", help="cpu, cuda, cuda:1 or auto (default)"
-    )
-    parser.add_argument(
-        "--threads", type=int, metavar="N", help="CPU threads (default: OMP_NUM_THREADS or all)"
-    )
-    add_kernel_option(parser)
+def _sizes(recipe: Recipe) -> dict[str, Any]:
+    names = ("family", "steps", "batch", "context")
+    return {**{name: getattr(recipe, name) for name in names}, "dataset": recipe.folder}
 
 
-def add_kernel_option(parser: argparse.ArgumentParser) -> None:
-    """How to compute."""
-    parser.add_argument(
-        "--kernel",
-        metavar="NAME",
-        help="auto, strips, batched or triton: the same function at another speed "
-        "(default: TANGOBENCH_KERNEL or auto)",
+def _microbatch(word: str) -> int | None:
+    return None if word == "auto" else count(word)
+
+
+def _interval(word: str) -> int:
+    """Steps between two events; 0 is never."""
+    return 0 if word == "0" else count(word)
+
+
+@command("train", COMPUTE, microbatch=_microbatch, validate_every=_interval, stop_at=count)
+def _train(args: argparse.Namespace) -> int:
+    """Train one run; run again to resume.
+
+    Train OUT/runs/RUN on OUT/DATASET-PROFILE. A killed run resumes from its last checkpoint with
+    the same command. With more than one GPU or machine: torchrun --nproc-per-node N -m tangobench
+    train …
+
+    options:
+      --recipe NAME          a recipe of `tangobench recipes`, a run or a TOML file
+      --data FOLDER          train on this dataset (default: OUT/DATASET-PROFILE)
+      --name NAME            what to call the recipe, if it is your own
+      --seed-pair A,B        seeds of initialisation and data order (default: 17,101)
+      --set FIELD=VALUE ...  change a field of the recipe, e.g. lr_peak=1e-3, d_model=256,
+                             match_params=1_000_000 or shared=false; the run is named after it. May
+                             be repeated
+      --out DIR =out         parent folder (default: out)
+      --microbatch N =auto   rows at once; 'auto' (default) is by the recipe on a CPU, by free
+                             memory on a GPU. It changes the rounding, no more
+      --precision {fp32,bf16,fp64}
+                             short for --set precision=…: bf16 is faster on GPUs and on CPUs with
+                             avx512_bf16 or AMX (default: the recipe's)
+      --checkpoint-every N   steps (default: a 40th of the run, 10 to 1,000)
+      --stop-at STEP         stop there, resume later
+      --tensorboard          also write TensorBoard events
+      --validate-every N     steps between measurements of a fixed validation subset (default: 20
+                             times a run; 0: never). Nothing is selected by it
+      --trace                also write a torch profile: OUT/runs/RUN/trace.json
+      --list                 name all recipes and runs
+
+    examples:
+      train --recipe sample-dm_math-tango
+      train --recipe mini-dm_math-tango --set d_model=128 --name small --seed-pair 1,2
+      train --recipe mine.toml --data out/my-corpus-full
+    """
+    if args.list:
+        return _list(args)
+    run = _chosen_run(args)
+    from tangobench.model.training.train import Options, train
+
+    names = ("out", "microbatch", "checkpoint_every", "stop_at", "tensorboard", "data", "trace")
+    given = {name: getattr(args, name) for name in (*names, "validate_every")}
+    folder = train(run, Options(device=compute_device(args), **given), reporter_of(args))
+    if os.environ.get("RANK", "0") != "0":
+        return 0
+    then = "the same command without --stop-at" if args.stop_at else f"tangobench eval {folder}"
+    finished(args, f"trained {run.name}", then)
+    return show(args, {"run": run.name, "folder": str(folder)}, str(folder))
+
+
+def _list(args: argparse.Namespace) -> int:
+    from tangobench.model.training.recipes import runs
+
+    rows = [{"run": r.name, "recipe": r.recipe.name, **_sizes(r.recipe)} for r in runs()]
+    lines = (
+        f"{row['run']:<48} {row['family']:<10} {row['steps']:>6} steps × {row['batch']:>3} rows"
+        f" × {row['context']:>4} tokens of {row['dataset']}"
+        for row in rows
     )
+    return show(args, rows, *lines)
+
+
+def _chosen_run(args: argparse.Namespace) -> Run:
+    """The run that the options name: a recipe, changed, on a dataset, under a name."""
+    from tangobench.model.training import recipe_files
+    from tangobench.pipeline.reading import open_dataset
+
+    changes = [*args.set, *([f"precision={args.precision}"] if args.precision else [])]
+    run = named_run(args.recipe, changes, args.seed_pair)
+    recipe = run.recipe
+    if args.data is not None:
+        recipe = recipe_files.on_dataset(recipe, open_dataset(args.data).lock)
+    return replace(run, recipe=recipe_files.named(recipe, args.name or recipe.name))
+
+
+def named_run(name: str | None, changes: Sequence[str], pair: str | None = None) -> Run:
+    """A run by the name of a recipe, a run or a TOML file, with fields changed."""
+    from tangobench.model.training import recipe_files
+    from tangobench.model.training.recipes import SEED_PAIRS, Run, find
+
+    if name is None:
+        raise UsageError("--recipe is missing", kind="usage", fix="`tangobench recipes`")
+    seeds = _pair(pair)
+    if name.endswith(".toml"):
+        run = Run(recipe_files.read_recipe(Path(name)), *(seeds or SEED_PAIRS[0]))
+    else:
+        run = find(name, seeds)
+    if changes:
+        run = replace(run, recipe=recipe_files.changed(run.recipe, _once(assignments(changes))))
+    return run
+
+
+def _pair(text: str | None) -> tuple[int, int] | None:
+    """`"17,101"` as two seeds."""
+    found = re.fullmatch(r" *([0-9]{1,18}) *, *([0-9]{1,18}) *", text or "17,101")
+    if found is None:
+        raise UsageError(
+            f"--seed-pair {text!r} is not two numbers of at most 18 digits",
+            kind="usage",
+            fix="write --seed-pair 17,101",
+        )
+    return None if text is None else (int(found[1]), int(found[2]))
+
+
+def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in fields:
+            raise UsageError(f"--set {name} is given twice", kind="usage", fix="set it once")
+        fields[name] = value
+    return fields
 
 
 def compute_device(args: argparse.Namespace) -> str:
-    """The device that was asked for, checked; also sets the threads."""
+    """The device that was asked for, checked; also sets the threads and the kernel."""
     import torch
 
     from tangobench.model.kernels import select
 
     select.request(args.kernel)
     if args.threads is not None:
-        if args.threads < 1:
-            raise UsageError(f"--threads is {args.threads}", kind="usage", fix="use 1 or more")
         torch.set_num_threads(args.threads)
     there = torch.cuda.device_count()
     if args.device == "auto":
@@ -132,127 +224,61 @@ def compute_device(args: argparse.Namespace) -> str:
     return str(args.device)
 
 
-def parse_pair(text: str | None) -> tuple[int, int] | None:
-    """`"17,101"` as two seeds."""
-    if text is None:
-        return None
-    parts = text.split(",")
-    if len(parts) != 2 or not all(re.fullmatch(r" *[0-9]{1,18} *", part) for part in parts):
+@command("generate", COMPUTE, temperature=float, seed=int)
+def _generate(args: argparse.Namespace) -> int:
+    """What a trained model writes after a prompt.
+
+    A model of DeepMind Mathematics gets the prompt as a question and answers it; any other
+    continues the text. Greedy unless --temperature is given.
+
+    options:
+      run_folder=RUN      a folder in OUT/runs, or its name
+      prompt              for example "What is 12 + 30?"
+      --out DIR =out      where a name is looked up
+      --tokens N =128     at most (128)
+      --temperature T =0  default: 0
+      --seed SEED =0      of sampling (default: 0)
+
+    examples:
+      generate sample-dm_math-tango-s17-101 "What is 12 + 30?"
+    """
+    from tangobench.eval.scoring.results import load_model
+    from tangobench.eval.scoring.samples import answer
+    from tangobench.model.training.runs import find_run_folder
+    from tangobench.pipeline.tokenizer.use import saved
+
+    if not 0 <= args.temperature <= 100 or not 0 <= args.seed < 1 << 63:
         raise UsageError(
-            f"--seed-pair {text!r} is not two numbers of at most 18 digits",
+            "--temperature or --seed is out of range",
             kind="usage",
-            fix="write --seed-pair 17,101",
+            fix="use a temperature from 0 to 100 and a seed of at least 0",
         )
-    return int(parts[0]), int(parts[1])
+    folder = find_run_folder(args.run_folder, args.out)
+    model = load_model(folder, compute_device(args))
+    sampling = {"longest": args.tokens, "temperature": args.temperature, "seed": args.seed}
+    found = answer(model, args.prompt, saved(folder), **sampling)
+    return show(args, {"prompt": args.prompt, "answer": found, **sampling}, found)
 
 
-def parse_fields(pairs: Sequence[str]) -> dict[str, Any]:
-    """`["shared=false"]` as fields of a recipe: TOML values, and words without quotes."""
-    fields: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not text or name in fields:
-            raise UsageError(
-                f"--set {pair!r} is not one FIELD=VALUE, or its field is set twice",
-                kind="usage",
-                fix="write --set shared=false",
-            )
-        try:
-            fields[name] = tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError:
-            fields[name] = text
-    return fields
+@command("attest", COMPUTE)
+def _attest(args: argparse.Namespace) -> int:
+    """Check kernels, speed and a root on this machine; prints one JSON to send back.
 
+    Checks the kernels, takes some steps, compares their time with the plan and the dataset's root
+    with the committed one. The JSON names the device, versions and commit, no host and no path.
+    docs/attested.md lists what came back.
 
-def _microbatch(text: str) -> int | None:
-    if text == "auto":
-        return None
-    if not re.fullmatch("[1-9][0-9]{0,8}", text):
-        raise UsageError(
-            f"--microbatch is {text!r}", kind="usage", fix="use auto or a count of at least 1"
-        )
-    return int(text)
+    options:
+      --recipe NAME =mini-dm_math-tango  what to run
+      --steps N =200  default: 200
+      --out DIR =out  where datasets are
 
+    examples:
+      attest --recipe sample-dm_math-tango --steps 10
+      attest --device cuda > attested.json
+    """
+    from tangobench.eval.comparison.attest import attest
 
-def _positive(name: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise UsageError(f"{name} is {value}", kind="usage", fix="use 1 or more")
-    return value
-
-
-def _train(args: argparse.Namespace) -> int:
-    if args.list:
-        return _list(args)
-    run = _run(args)
-    from tangobench.model.training.train import Options, train
-
-    options = Options(
-        out=Path(args.out),
-        device=compute_device(args),
-        microbatch=_microbatch(args.microbatch),
-        checkpoint_every=_positive("--checkpoint-every", args.checkpoint_every),
-        stop_at=_positive("--stop-at", args.stop_at),
-        tensorboard=args.tensorboard,
-        data=args.data,
-        trace=args.trace,
-        validate_every=args.validate_every and _positive("--validate-every", args.validate_every),
-    )
-    folder = train(run, options, reporter_of(args))
-    if os.environ.get("RANK", "0") != "0":
-        return 0
-    then = "the same command without --stop-at" if args.stop_at else f"tangobench eval {folder}"
-    finished(args, f"trained {run.name}", then)
-    return show(args, {"run": run.name, "folder": str(folder)}, str(folder))
-
-
-def named_run(name: str | None, changes: Sequence[str], pair: str | None = None) -> Run:
-    """A run by the name of a recipe, a run or a TOML file, with fields changed."""
-    from tangobench.model.training import recipe_files
-    from tangobench.model.training.recipes import SEED_PAIRS, Run, find
-
-    if name is None:
-        raise UsageError("--recipe is missing", kind="usage", fix="`tangobench recipes`")
-    seeds = parse_pair(pair)
-    if name.endswith(".toml"):
-        run = Run(recipe_files.read_recipe(Path(name)), *(seeds or SEED_PAIRS[0]))
-    else:
-        run = find(name, seeds)
-    if changes:
-        run = replace(run, recipe=recipe_files.changed(run.recipe, parse_fields(changes)))
-    return run
-
-
-def _run(args: argparse.Namespace) -> Run:
-    """The run that the options name: a recipe, changed, on a dataset, under a name."""
-    from tangobench.model.training import recipe_files
-    from tangobench.pipeline.reading import open_dataset
-
-    changes = [*args.set, *([f"precision={args.precision}"] if args.precision else [])]
-    run = named_run(args.recipe, changes, args.seed_pair)
-    recipe = run.recipe
-    if args.data is not None:
-        recipe = recipe_files.on_dataset(recipe, open_dataset(args.data).lock)
-    return replace(run, recipe=recipe_files.named(recipe, args.name or recipe.name))
-
-
-def _list(args: argparse.Namespace) -> int:
-    from tangobench.model.training.recipes import runs
-
-    rows = [
-        {
-            "run": run.name,
-            "recipe": run.recipe.name,
-            "family": run.recipe.family,
-            "steps": run.recipe.steps,
-            "batch": run.recipe.batch,
-            "context": run.recipe.context,
-            "dataset": run.recipe.folder,
-        }
-        for run in runs()
-    ]
-    lines = (
-        f"{row['run']:<48} {row['family']:<10} {row['steps']:>6} steps × {row['batch']:>3} rows"
-        f" × {row['context']:>4} tokens of {row['dataset']}"
-        for row in rows
-    )
-    return show(args, rows, *lines)
+    run, device = named_run(args.recipe, []), compute_device(args)
+    emit_json(attest(run, args.out, device=device, steps=args.steps, reporter=reporter_of(args)))
+    return 0

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tangobench.cli import main
-from tangobench.commands.score import FORMS
+from tangobench.commands._common import FORMS
 from tangobench.eval.comparison.beyond import beyond_tables
 from tangobench.eval.comparison.tables import share_text
 from tangobench.eval.intervals import wilson

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tangobench.cli import main
-from tangobench.commands.score import FORMS
+from tangobench.commands._common import FORMS
 from tangobench.errors import MismatchError
 from tangobench.eval import published
 from tangobench.eval.comparison.claims import (

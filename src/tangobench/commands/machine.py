@@ -1,0 +1,312 @@
+"""This machine: whether it is ready, and what the six models cost on it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tangobench.catalogue import CATALOGUE
+from tangobench.commands._common import command, count, emit_json, finished, show
+from tangobench.errors import ResourceError, TangobenchError
+
+if TYPE_CHECKING:
+    from tangobench.model.config import ModelConfig
+
+State = Literal["ok", "warn", "bad"]
+_LENGTHS: Final = (256, 2048, 8192, 16_384)
+_COLUMNS: Final = ("arch", "width", "nonembedding", "total", "MACs", "scaling", "kept", "decode")
+_MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗"}
+_REQUIRED: Final = (
+    *("datasets", "tiktoken", "datasketch", "pyarrow", "polars", "gitpython"),
+    *("prefect", "torch", "mathematics_dataset", "can_ada"),
+)
+_OPTIONAL: Final = {"gigatoken": "fast", "dask": "dask", "mlcroissant": "cards", "s3fs": "hub"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the doctor's report."""
+
+    name: str
+    state: State
+    found: str
+    fix: str = ""
+
+
+@command("doctor")
+def _doctor(args: argparse.Namespace) -> int:
+    """Is this machine ready? a fix for each red line.
+
+    Versions, vocabulary, git, disk and device. Exit code 7 if something needed is missing.
+
+    options:
+      --out DIR =out  where data would go
+      --licences      instead: every installed package and its licence
+
+    examples:
+      doctor
+      doctor --licences
+    """
+    if args.licences:
+        found = sorted(_licence(package) for package in importlib.metadata.distributions())
+        keys = ("name", "version", "licence")
+        rows = [dict(zip(keys, row, strict=True)) for row in found]
+        return show(args, rows, *(f"{n:<32} {v:<16} {licence}" for n, v, licence in found))
+    checks = [_python(), *_packages(), *_constraints(), _vocabulary(), _git(), _disk(args.out)]
+    checks += _device()
+    lines = [f"{_MARKS[c.state]} {c.name:<22} {c.found}" for c in checks]
+    fixes = [f"\n    {c.fix}" if c.fix else "" for c in checks]
+    show(args, [asdict(c) for c in checks], *map("".join, zip(lines, fixes, strict=True)))
+    return ResourceError.exit_code if any(check.state == "bad" for check in checks) else 0
+
+
+def _licence(package: importlib.metadata.Distribution) -> tuple[str, str, str]:
+    """Name, version and licence; a licence that is a whole text is cut to its first line."""
+    about = package.metadata.json
+    kinds = [c.rpartition(" :: ")[2] for c in about.get("classifier", []) if "License" in c]
+    text = str(about.get("license", "")).strip() or "not stated"
+    stated = about.get("license_expression") or ", ".join(kinds) or text.splitlines()[0]
+    return package.name, package.version, str(stated)
+
+
+def _check(name: str, fine: bool, found: str, fix: str, *, needed: bool = True) -> Check:
+    if fine:
+        return Check(name, "ok", found)
+    return Check(name, "bad" if needed else "warn", found, fix)
+
+
+def _python() -> Check:
+    fine = sys.version_info >= (3, 11)
+    return _check("python", fine, platform.python_version(), "install 3.11+")
+
+
+def _packages() -> list[Check]:
+    fixes = dict.fromkeys(_REQUIRED, "run `make setup`")
+    fixes |= {n: f"optional: pip install 'tangobench[{e}]'" for n, e in _OPTIONAL.items()}
+    found = {name: _version(name) for name in fixes}
+    return [
+        _check(n, v is not None, v or "not installed", fixes[n], needed=n in _REQUIRED)
+        for n, v in found.items()
+    ]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _constraints() -> list[Check]:
+    """Compare with constraints.txt where the project's own folder is around."""
+    path = Path(__file__).resolve().parents[3] / "constraints.txt"
+    if not path.is_file():
+        return [Check("constraints", "warn", "no constraints.txt beside the package")]
+    other, covered = [], {"tangobench", "pip", "setuptools"}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if found := re.fullmatch(r"([A-Za-z0-9_.\-]+)==(\S+)", line.strip()):
+            covered.add(_plain(found[1]))
+            version = _version(found[1])
+            if version is not None and version.split("+")[0] != found[2]:
+                other.append(f"{found[1]} {version} (tested: {found[2]})")
+    installed = {_plain(package.name) for package in importlib.metadata.distributions()}
+    checks = [Check("constraints", "ok", "every installed package has the tested version")]
+    if other:
+        checks = [Check("constraints", "warn", _some(other), "run `make setup` for the tested set")]
+    if unknown := sorted(installed - covered):
+        fix = "fine if you installed them yourself; nothing here was tested with them"
+        checks.append(Check("beyond constraints", "warn", _some(unknown), fix))
+    return checks
+
+
+def _plain(name: str) -> str:
+    """A package's name in the one spelling that compares equal."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if names[5:] else "")
+
+
+def _vocabulary() -> Check:
+    try:
+        from tangobench.pipeline.tokenizer.gpt2 import gpt2
+
+        tokens = gpt2()
+        fine = tokens.encode("hello world").tolist() == [31373, 995]
+        found = f"GPT-2, {tokens.identity['entries']:,} entries, engine {tokens.engine}"
+        return _check("vocabulary", fine, found, "report this")
+    except TangobenchError as error:
+        return Check("vocabulary", "bad", error.message, error.fix)
+    except ImportError as error:
+        return Check("vocabulary", "bad", str(error), "run `make setup`")
+
+
+def _git() -> Check:
+    if shutil.which("git") is None:
+        return Check("git", "bad", "not found", "install git (needed for Lean)")
+    version = subprocess.run(["git", "--version"], capture_output=True, text=True, check=False)
+    return Check("git", "ok", version.stdout.strip().removeprefix("git version "))
+
+
+def _disk(out: Path) -> Check:
+    from tangobench.pipeline.core.files import free_bytes
+    from tangobench.pipeline.core.progress import size
+
+    free = free_bytes(out.absolute())
+    fix = "the paper profiles need about 20 GB; samples need 1 GB"
+    return _check("disk", free > 20e9, f"{size(free)} free for {out}", fix, needed=False)
+
+
+def _device() -> list[Check]:
+    if importlib.util.find_spec("torch") is None:
+        return []
+    if shutil.which("nvidia-smi") is None and not Path("/dev/nvidiactl").exists():
+        return [Check("device", "ok", f"CPU, {os.cpu_count()} cores")]  # torch takes 1.4 s to load
+    try:
+        import torch
+    except (ImportError, OSError) as error:
+        return [Check("device", "bad", f"torch does not load: {error}", "run `make setup`")]
+    if not torch.cuda.is_available():
+        fix = "torch sees no GPU: install a CUDA build of it, or use the CPU"
+        return [Check("device", "warn", "CPU, although this machine has an NVIDIA driver", fix)]
+    return [Check("device", "ok", torch.cuda.get_device_name(0))]
+
+
+@command("model info", f"--dataset DATASET =fineweb  {' or '.join(CATALOGUE)}")
+def _info(args: argparse.Namespace) -> int:
+    """Parameters, operations and memory at the paper's sizes.
+
+    Parameters, operations and the memory of decoding by the paper's formulas. --trace also runs the
+    real module: operations, and activations kept for training.
+
+    options:
+      --arch NAME =all  one of the six, or all
+      --depth N =4      block applications
+      --trace           also trace the real module (needs torch, seconds)
+
+    examples:
+      model info --arch tango --dataset lean
+    """
+    from tangobench.eval.render import Table, render
+    from tangobench.model import config as model_config
+
+    archs = model_config.ARCHS if args.arch == "all" else (args.arch,)
+    configs = [model_config.published(arch, args.dataset, args.depth) for arch in archs]
+    rows = [_describe(config, args.dataset, trace=args.trace) for config in configs]
+    table = Table(columns=_COLUMNS, rows=[_line(row) for row in rows])
+    return show(args, rows, *render([table], "text").splitlines()[1:])
+
+
+def _describe(config: ModelConfig, dataset: str, *, trace: bool) -> dict[str, Any]:
+    """One architecture as a JSON object; MACs are for one sequence at the dataset's context."""
+    from tangobench.model import macs
+
+    terms = macs.formula(config, config.context)
+    sizes = ("nonembedding_params", "total_params", "target_params", "deviation")
+    return {
+        "arch": config.arch,
+        "dataset": dataset,
+        **{name: getattr(config, name) for name in ("depth", "context", "d_model")},
+        "heads": 1 if config.gated_attention_unit else config.heads,
+        "width": config.width,
+        "shared_block": config.shared,
+        **{name: getattr(config, name) for name in sizes},
+        "macs": sum(terms.values()),
+        "macs_printed": macs.printed(sum(terms.values())),
+        "macs_terms": terms,
+        **(_traced(config) if trace else {}),
+        "macs_per_token": {str(t): sum(macs.formula(config, t).values()) // t for t in _LENGTHS},
+        "scaling": macs.SCALING[config.arch],
+        "decode_state_bytes": 4 * macs.decode_state_values(config, config.context),
+    }
+
+
+def _traced(config: ModelConfig) -> dict[str, Any]:
+    """Operations and kept activations of the real module; needs torch and seconds."""
+    from tangobench.eval.costs import macs, params
+
+    return {
+        "macs_traced_terms": macs.traced(config, config.context),
+        "kept_activation_bytes": params.kept_activation_bytes(config, config.context),
+    }
+
+
+def _line(row: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        row["arch"],
+        f"{row['width']:,}",
+        f"{row['nonembedding_params']:,}",
+        f"{row['total_params']:,}",
+        row["macs_printed"],
+        row["scaling"],
+        f"{row['kept_activation_bytes'] / 1e6:,.0f} MB" if "kept_activation_bytes" in row else "–",
+        f"{row['decode_state_bytes'] / 1e6:,.0f} MB",
+    )
+
+
+@command("model speed", lengths=count)
+def _speed(args: argparse.Namespace) -> int:
+    """Tokens/s and peak memory of training and decoding on this machine.
+
+    Each measurement is a process of its own, with the paper's operation count beside it. One that
+    shared its core with other work is marked as disturbed. The paper itself reports neither speed
+    nor memory.
+
+    options:
+      --arch NAME =all    one of the six, or all
+      --lengths T+        tokens (default: 256 1024 4096)
+      --size SIZE =mini   mini: 0.8M parameters (default); published: 44M
+      --device DEVICE =cpu  cpu (default) or cuda
+      --kernel NAME       auto, strips, batched or triton: the same function at another speed
+                          (default: TANGOBENCH_KERNEL or auto)
+      --precision PRECISION =fp32  fp32 (default) or bf16
+      --rounds N =1       measure everything N times, one after the other, and keep the fastest of
+                          each: for a machine with slow phases
+      --save FILE         also write the results to a JSON file
+
+    examples:
+      model speed --arch tango --lengths 256 1024 --save speed.json
+    """
+    from tangobench.eval.costs import speed
+    from tangobench.model.config import ARCHS
+    from tangobench.model.kernels import select
+    from tangobench.pipeline.core.files import write_atomic
+    from tangobench.pipeline.core.sealed import case_json
+
+    select.request(args.kernel)
+    fields = {"size": args.size, "device": args.device, "precision": args.precision}
+    archs = ARCHS if args.arch == "all" else (args.arch,)
+    chosen = list(speed.jobs(archs, args.lengths or speed.LENGTHS, **fields))
+    best: dict[Any, dict[str, Any]] = {}
+    for job in chosen * args.rounds:
+        case = {**speed.measure(job), "rounds": args.rounds}
+        best[job] = max(case, best.get(job, case), key=lambda case: case["tokens_per_second"])
+        if not args.json and not args.quiet:
+            print(_speed_line(case), flush=True)
+        report = {"machine": speed.machine(args.device), "cases": list(best.values())}
+        if args.save:  # after each case: an interrupted run keeps what it has measured
+            write_atomic(args.save, case_json(report).encode())
+    if args.json:
+        emit_json(report)
+    finished(args, f"measured {len(best)} cases" + (f" into {args.save}" if args.save else ""))
+    return 0
+
+
+def _speed_line(case: dict[str, Any]) -> str:
+    return (
+        f"{case['arch']:<24}{case['task']:<8}T {case['length']:>7,}"
+        f"{case['tokens_per_second']:>12,.0f} tokens/s{case['peak_bytes'] / 1e6:>10,.0f} MB"
+        f"{case['forward_macs_per_token'] / 1e6:>10,.1f}M MACs/token"
+        f"{'  disturbed: measure again' if case['disturbed'] else ''}"
+    )
