@@ -49,6 +49,13 @@ class PrefixCache:
         self.length = stop
         return [buffer[:, :, :stop] for buffer in self._buffers]
 
+    def reorder(self, rows_B: Tensor) -> None:
+        """Row i becomes a copy of row `rows_B[i]`, in every tensor of this cache."""
+        self._buffers = [buffer[rows_B] for buffer in self._buffers]
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(self, name, value[rows_B])
+
 
 def _room(like: Tensor, length: int) -> Tensor:
     return like.new_empty(*like.shape[:2], length, like.shape[3])

@@ -4,7 +4,7 @@
   equal to the last bit.
 - Padding may be left or right: rows are moved to position 0 before the model sees them, so a padded
   row has the logits of the same row alone. Padding inside a row is refused.
-- `generate` computes the whole prefix for each token; `LanguageModel.generate` is the fast decode.
+- `generate` decodes with the model's own caches; `use_cache=False` computes every prefix again.
 - A folder whose tensors are not all there is refused; nothing is ever filled with random weights.
 
 Usage: `AutoModelForCausalLM.from_pretrained(folder)` after `import tangobench.model.hf`.
@@ -26,7 +26,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
-from transformers.modeling_outputs import CausalLMOutput
+from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tangobench.errors import CorruptionError, InputError
 from tangobench.model.config import ModelConfig
@@ -47,7 +47,7 @@ class TangobenchConfig(PreTrainedConfig):  # type: ignore[misc]
     num_hidden_layers: int = 0
     num_attention_heads: int = 0
     max_position_embeddings: int = 0
-    use_cache: bool = False
+    use_cache: bool = True
     tie_word_embeddings: bool = False  # one matrix in one place: there is nothing to tie
 
     @classmethod
@@ -67,12 +67,57 @@ class TangobenchConfig(PreTrainedConfig):  # type: ignore[misc]
         return ModelConfig(**(self.model or {}))
 
 
+class PastStates:
+    """`past_key_values`: one decode state for all rows with equally much padding at the left."""
+
+    is_compileable = False
+
+    def __init__(self, model: LanguageModel, mask_BT: Tensor) -> None:
+        start_B = _starts(mask_BT)
+        if not bool(mask_BT[:, -1].all()):
+            raise _bad_mask("attention_mask pads at the right, where the new tokens would follow")
+        self.model = model
+        self.length = 0  # positions so far, padding included
+        self.groups = [
+            (int(start), (start_B == start).nonzero()[:, 0], model.start())
+            for start in start_B.unique()
+        ]
+        self.order = torch.cat([rows for _, rows, _ in self.groups]).argsort()
+
+    def get_seq_length(self) -> int:
+        """The name that `generate` asks by."""
+        return self.length
+
+    def reorder_cache(self, beam_B: Tensor) -> None:
+        """Beam search: row i continues row `beam_B[i]`, which has the same prompt."""
+        for _, rows, state in self.groups:
+            for cache in state.caches:
+                cache.reorder(torch.searchsorted(rows, beam_B[rows]))
+
+    def prefill(self, input_ids: Tensor) -> Tensor:
+        """Hidden states of the prompts, (B, T, C); zeros at padding."""
+        parts = []
+        for start, rows, state in self.groups:
+            hidden_BTC = self.model.hidden(input_ids[rows, start:], state)
+            parts.append(F.pad(hidden_BTC, (0, 0, start, 0)))
+            state.position = input_ids.shape[1] - start
+        self.length = input_ids.shape[1]
+        return torch.cat(parts)[self.order]
+
+    def step(self, tokens_B: Tensor) -> Tensor:
+        """Logits after one more token per row, (B, V)."""
+        self.length += 1
+        parts = [self.model.step(tokens_B[rows], state) for _, rows, state in self.groups]
+        return torch.cat(parts)[self.order]
+
+
 class TangobenchForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     """A `LanguageModel` behind the interface that Hugging Face's tools expect."""
 
     config_class = TangobenchConfig
     base_model_prefix = "model"
     main_input_name = "input_ids"
+    _is_stateful = True  # a decode state cannot go back: no assisted generation
 
     def __init__(self, config: TangobenchConfig) -> None:
         super().__init__(config)
@@ -83,51 +128,55 @@ class TangobenchForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[m
                 parameter._is_hf_initialized = True  # type: ignore[attr-defined]
         self.post_init()
 
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False  # `forward` makes its own
+
     def forward(
         self,
         input_ids: Tensor,
         attention_mask: Tensor | None = None,
         labels: Tensor | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        past_key_values: PastStates | None = None,
+        use_cache: bool = False,
+        logits_to_keep: int = 0,
         **_: Any,
-    ) -> CausalLMOutput:
+    ) -> CausalLMOutputWithPast:
         """Logits of every position and, with labels (−100: no target), the mean NLL.
 
         `Trainer` says over how many targets of all accumulated batches the mean is taken.
         """
-        if attention_mask is None or bool(attention_mask.all()):
-            logits_BTV = self.model(input_ids)
+        if past_key_values is not None:
+            steps = [past_key_values.step(token_B) for token_B in input_ids.unbind(1)]
+            return CausalLMOutputWithPast(
+                logits=torch.stack(steps, 1), past_key_values=past_key_values
+            )
+        mask_BT = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        if use_cache:
+            past_key_values = PastStates(self.model, mask_BT)
+            hidden_BTC = past_key_values.prefill(input_ids)
         else:
-            logits_BTV = self._logits_of_padded(input_ids, attention_mask)
+            hidden_BTC = self._hidden(input_ids, mask_BT)
+        logits_BTV = self.model.logits(hidden_BTC[:, -logits_to_keep:])
         loss = None
         if labels is not None:
             shifted = logits_BTV[:, :-1].flatten(0, 1)
             targets = labels[:, 1:].flatten()
             summed = F.cross_entropy(shifted, targets, ignore_index=-100, reduction="sum")
             loss = summed / (num_items_in_batch or targets.ne(-100).sum())
-        return CausalLMOutput(loss=loss, logits=logits_BTV)
+        return CausalLMOutputWithPast(loss=loss, logits=logits_BTV, past_key_values=past_key_values)
 
-    def _logits_of_padded(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
-        mask_BT = attention_mask.bool()
-        start_B = mask_BT.int().argmax(1)  # the first real token of each row
+    def _hidden(self, input_ids: Tensor, mask_BT: Tensor) -> Tensor:
+        """All rows at once: each is moved to position 0 and, after the model, back."""
+        if bool(mask_BT.all()):
+            return self.model.hidden(input_ids)
+        start_B = _starts(mask_BT)
         place_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
         there_BT = (place_T + start_B[:, None]) % len(place_T)
-        moved_BT = mask_BT.gather(1, there_BT)
-        if not bool(mask_BT.any(1).all()) or bool((moved_BT[:, 1:] & ~moved_BT[:, :-1]).any()):
-            raise InputError(
-                "attention_mask has a row without tokens or with a gap",
-                kind="bad-attention-mask",
-                fix="pad at the left or the right end of a row only",
-            )
-        logits_BTV: Tensor = self.model(input_ids.gather(1, there_BT))
+        hidden_BTC = self.model.hidden(input_ids.gather(1, there_BT))
         back_BT = (place_T - start_B[:, None]) % len(place_T)
-        return logits_BTV.gather(1, back_BT[..., None].expand_as(logits_BTV))
-
-    def prepare_inputs_for_generation(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, **_: Any
-    ) -> dict[str, Any]:
-        """Everything so far: there is no cache to continue from."""
-        return {"input_ids": input_ids, "attention_mask": attention_mask}
+        return hidden_BTC.gather(1, back_BT[..., None].expand_as(hidden_BTC))
 
     def _init_weights(self, module: torch.nn.Module) -> None:
         for name, parameter in module.named_parameters(recurse=False):
@@ -138,6 +187,25 @@ class TangobenchForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[m
                     kind="export-incomplete",
                     fix="export the run again",
                 )
+
+
+def _starts(mask_BT: Tensor) -> Tensor:
+    """The first real token of each row."""
+    start_B = mask_BT.int().argmax(1)
+    edges_B = (
+        mask_BT.bool().int().diff(dim=1, prepend=torch.zeros_like(mask_BT[:, :1])).eq(1).sum(1)
+    )
+    if not bool(edges_B.eq(1).all()):
+        raise _bad_mask("attention_mask has a row without tokens or with a gap")
+    return start_B
+
+
+def _bad_mask(message: str) -> InputError:
+    return InputError(
+        message,
+        kind="bad-attention-mask",
+        fix="pad at the left or the right end of a row only, at the left to generate",
+    )
 
 
 def wrap(model: LanguageModel) -> TangobenchForCausalLM:
@@ -155,7 +223,6 @@ def export(model: LanguageModel, folder: Path, own: Defined | None = None) -> Pa
     wrapped = wrap(model)
     tokenizer = tokenizer_for(model.config.vocabulary) if own is None else own_tokenizer(own)
     wrapped.generation_config = GenerationConfig(
-        use_cache=False,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

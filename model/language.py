@@ -66,7 +66,7 @@ class LanguageModel(nn.Module):
 
     def forward(self, tokens_BT: Tensor) -> Tensor:
         """Logits of every position, (B, T, V)."""
-        return self._logits(self.hidden(tokens_BT))
+        return self.logits(self.hidden(tokens_BT))
 
     def hidden(self, tokens_BT: Tensor, state: DecodeState | None = None) -> Tensor:
         """The normalised residual stream, (B, T, C); fills `state` when decoding begins."""
@@ -109,7 +109,7 @@ class LanguageModel(nn.Module):
         state = self.start()
         hidden_BTC = self.hidden(tokens_BT, state)
         state.position = tokens_BT.shape[1]
-        return self._logits(hidden_BTC[:, -1]), state
+        return self.logits(hidden_BTC[:, -1]), state
 
     def start(self) -> DecodeState:
         """The state before the first token."""
@@ -122,7 +122,7 @@ class LanguageModel(nn.Module):
         for block, cache in zip(self.applications(), state.caches, strict=True):
             h_B1C = block.step(h_B1C, cache, state.position)
         state.position += 1
-        return self._logits(layers.rms_norm(h_B1C, self.final_norm)[:, 0])
+        return self.logits(layers.rms_norm(h_B1C, self.final_norm)[:, 0])
 
     def generate(
         self,
@@ -145,7 +145,8 @@ class LanguageModel(nn.Module):
             generator=generator,
         )
 
-    def _logits(self, hidden: Tensor) -> Tensor:
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The tied embedding, applied to normalised hidden states."""
         with layers.full_precision(hidden):
             return F.linear(hidden, self.embed.to(hidden.dtype))
 

@@ -15,7 +15,7 @@ from awake_models import awake, random_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers_made import KINDS, TEXTS, register, write
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
 from tangobench.cli import main
 from tangobench.errors import CorruptionError, InputError
@@ -121,23 +121,83 @@ def test_loss_is_the_mean_over_labels():
     assert float(loss) == pytest.approx(float(nll / count), rel=1e-12)
 
 
-@pytest.mark.parametrize("steps", (1, 4, 8))
-def test_the_gradient_does_not_depend_on_accumulation(steps):
-    """As `Trainer` does it: losses of all parts are added, each told the number of targets."""
-    model = math_model(dtype=torch.float64)
-    tokens = PROMPT.repeat(-(-8 // len(PROMPT)), 1)[:8]
-    labels = tokens.clone()
-    for row in range(8):  # rows of unequal weight
-        labels[row, : 2 + row] = -100
-    count = labels[:, 1:].ne(-100).sum()
-    norms = []
-    for parts in (1, steps):
-        model.zero_grad()
-        for t, chosen in zip(tokens.chunk(parts), labels.chunk(parts), strict=True):
-            wrap(model)(t, labels=chosen, num_items_in_batch=count).loss.backward()
-        gradients = [p.grad for p in model.parameters() if p.grad is not None]
-        norms.append(float(torch.nn.utils.get_total_norm(gradients)))
-    assert norms[1] == pytest.approx(norms[0], rel=1e-12)
+def test_trainer_has_one_gradient_for_every_accumulation(tmp_path):
+    """Eight rows of unequal numbers of targets, as one batch, two by two and one by one."""
+    tokens = PROMPT.repeat(3, 1)[:8]
+    rows = [
+        {"input_ids": row, "labels": torch.where(torch.arange(20) < 2 + i, -100, row)}
+        for i, row in enumerate(tokens)
+    ]
+    norms = [_trainer_norm(rows, steps, tmp_path / str(steps)) for steps in (1, 4, 8)]
+    assert norms == pytest.approx([norms[0]] * 3, rel=1e-5)
+    model = math_model()
+    labels = torch.stack([row["labels"] for row in rows])
+    nll, count = model.loss(tokens, labels != -100)
+    (nll / count).backward()
+    ours = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+    assert norms[0] == pytest.approx(float(ours), rel=1e-5)
+
+
+def _trainer_norm(rows, accumulation, folder):
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        max_steps=1,
+        per_device_train_batch_size=8 // accumulation,
+        gradient_accumulation_steps=accumulation,
+        logging_steps=1,
+        report_to=[],
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = Trainer(model=wrap(math_model()).train(), args=arguments, train_dataset=rows)
+    trainer.train()
+    return trainer.state.log_history[0]["grad_norm"]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_cached_logits_are_the_uncached_ones(arch):
+    model = wrap(math_model(arch, torch.float64))
+    ids = torch.cat([PROMPT] * 3, 1)  # longer than the window and the chunk
+    mask = torch.ones_like(ids)
+    mask[1, :7] = mask[2, :19] = 0
+    whole = model(ids, attention_mask=mask).logits
+    first = model(ids[:, :40], attention_mask=mask[:, :40], use_cache=True)
+    torch.testing.assert_close(first.logits[mask[:, :40] == 1], whole[:, :40][mask[:, :40] == 1])
+    rest = model(ids[:, 40:], past_key_values=first.past_key_values)
+    torch.testing.assert_close(rest.logits, whole[:, 40:], rtol=1e-9, atol=1e-9)
+    assert rest.past_key_values.get_seq_length() == 60
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_generation_with_and_without_a_cache(arch, beams):
+    model = wrap(math_model(arch, torch.float64))
+    mask = torch.ones_like(PROMPT)
+    mask[1, :5] = 0
+    asked = {"attention_mask": mask, "max_new_tokens": 24, "num_beams": beams, "pad_token_id": 0}
+    cached = model.generate(PROMPT, **asked)
+    assert torch.equal(cached, model.generate(PROMPT, **asked, use_cache=False))
+
+
+def test_a_cached_token_costs_one_step(monkeypatch):
+    model = math_model()
+    widths = []
+    hidden = type(model).hidden
+    monkeypatch.setattr(
+        type(model),
+        "hidden",
+        lambda self, t, s=None: widths.append(t.shape[1]) or hidden(self, t, s),
+    )
+    wrap(model).generate(PROMPT, max_new_tokens=9, do_sample=False, pad_token_id=0)
+    assert widths == [20]  # the prompt, once
+
+
+def test_padding_behind_a_prompt_is_refused():
+    mask = torch.ones_like(PROMPT)
+    mask[0, -1] = 0
+    with pytest.raises(InputError, match="at the right"):
+        wrap(math_model())(PROMPT, attention_mask=mask, use_cache=True)
 
 
 @pytest.mark.parametrize("arch", ["wango", "gau"])
