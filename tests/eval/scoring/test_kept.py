@@ -18,7 +18,7 @@ from tangobench.pipeline.core.lock import committed_lock
 from tangobench.pipeline.dm_math.draw import draw_named
 from tangobench.pipeline.dm_math.vocabulary import encode
 
-KEPT = sorted((Path(__file__).parents[3] / "results" / "checkpoints").glob("*.safetensors"))
+KEPT = sorted((Path(__file__).parent / "checkpoints").glob("*.safetensors"))
 COMBINATIONS = (  # of different groups, and cheap to draw
     "arithmetic__div/easy",
     "measurement__time/medium",
