@@ -12,9 +12,9 @@ from __future__ import annotations
 import csv
 import html
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,6 +30,14 @@ class Table:
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"{self.title}: {len(row)} cells under {len(self.columns)} heads")
+
+
+def tabled(
+    title: str, items: Iterable[Any], cells: Mapping[str, Callable[[Any], str]], note: str = ""
+) -> Table:
+    """A row per item; a column is its head and what makes a cell of an item."""
+    rows = [[cell(item) for cell in cells.values()] for item in items]
+    return Table(title=title, columns=list(cells), rows=rows, note=note)
 
 
 def render(tables: Sequence[Table], form: str) -> str:

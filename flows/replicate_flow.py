@@ -43,7 +43,7 @@ def replicate(
 
     def work(logger: Any) -> tuple[str, dict[str, Any]]:
         from tangobench.eval.comparison import replicate as comparison
-        from tangobench.eval.comparison.claims import summary_tables
+        from tangobench.eval.comparison.replications import summary_tables
         from tangobench.eval.render import render
 
         summary = comparison.replicate(

@@ -4,8 +4,6 @@
 - Some steps of a recipe: first and last loss, planned and measured seconds of a step.
 - The root of a dataset that is built (or found) here, beside the committed one.
 - Names the device, versions and commit; no host name and no path.
-
-Usage: `attest(find("mini-dm_math-tango"), Path("out"), device="cuda", steps=200)`.
 """
 
 from __future__ import annotations

@@ -1,36 +1,35 @@
-"""docs/findings.md: what the studies say, generated from results; no number is typed by hand.
+"""docs/findings.md and its pictures: what the studies say; no number is typed by hand.
 
 - A study without a run is named as not run, with its plan.
-- The page is a function of the results alone: a test compares it with the committed one.
-
-Usage: `Path("docs/findings.md").write_text(findings(read_results([shipped_results()])))`.
+- Page and pictures are functions of the results alone: tests compare them with the committed ones.
+- A picture is one self-contained SVG, with colours for light and dark pages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE, title_of
-from tangobench.eval.comparison.claims import replications
-from tangobench.eval.comparison.designs import STUDIES, studies_in
-from tangobench.eval.comparison.pictures import forest
-from tangobench.eval.comparison.predictions import prediction_table
-from tangobench.eval.comparison.recall import QUESTION, recall_runs, recall_table
-from tangobench.eval.comparison.studies import (
-    Study,
+from tangobench.eval.comparison.analysis import (
     analyse,
     plan,
+    plan_table,
     prior_residual,
-    results_of,
+    studies_in,
+    study_tables,
 )
-from tangobench.eval.comparison.study_tables import plan_table, study_tables
+from tangobench.eval.comparison.predictions import prediction_table
+from tangobench.eval.comparison.recall import QUESTION, recall_runs, recall_table
+from tangobench.eval.comparison.replications import replications
+from tangobench.eval.comparison.runs import estimate
+from tangobench.eval.comparison.studies import STUDIES, Result, Study
+from tangobench.eval.intervals import Interval
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import render
 from tangobench.model.config import TARGET_PARAMS
 from tangobench.model.training.recipes import RECIPES
-
-Result = dict[str, Any]
 
 _HEAD: Final = """# What the studies say
 
@@ -39,6 +38,11 @@ each contribute, at a size that two cores can train ({small} parameters, {datase
 Questions and comparisons were written down before the runs, together with the difference that each
 design can see. `make results` writes this page from `results/`; no number is typed by hand.
 """
+_RECALL_LIMITS: Final = (
+    "Rows are synthetic, models have 0.1 million parameters and 600 steps: who has not learnt "
+    "the task by then may learn it later. Shares compare models at equal parameters and "
+    "steps.\n"
+)
 _LIMITS: Final = """## What this does not say
 
 - Models of {small} parameters trained for minutes: only the predictions say anything
@@ -49,13 +53,19 @@ _LIMITS: Final = """## What this does not say
 - On Lean the vocabulary of {vocabulary:,} tokens outweighs the blocks at this size: those runs
   measure the embedding more than the blocks.
 """
-
-
 _NOT_RUN: Final = """## Not run
 
 - The study `context` (long-context text: mdn/content in yearly snapshots) is not built.
 - {runs}
 """
+_LEFT, _WIDTH, _TALL, _TOP = 430, 900, 30, 60
+_STYLE: Final = (
+    "text{font:14px system-ui,sans-serif;fill:#222}.m{text-anchor:middle;font-size:12px}"
+    ".e{text-anchor:end}.t{font-weight:600}line{stroke:#999}.i{stroke:#1b6ca8;stroke-width:3}"
+    ".u{stroke:#999;stroke-width:3}circle{fill:#1b6ca8}.v{fill:#999}"
+    "@media(prefers-color-scheme:dark){text{fill:#ddd}line{stroke:#777}"
+    ".i{stroke:#6db3e8}circle{fill:#6db3e8}}"
+)
 
 
 def findings(
@@ -72,26 +82,21 @@ def findings(
         "dataset": CATALOGUE["dm_math"].title,
         "vocabulary": CATALOGUE["lean"].vocabulary,
     }
-    parts = [_HEAD.format(**facts), _orderings(results)]
     small = [make("mini") for name, make in STUDIES.items() if not name.startswith("large")]
-    parts += [_section(study, results) for study in small]
-    parts += [_recall(recall or {}), _predicted(predicted, results)]
-    return "\n".join([*filter(None, parts), _LIMITS.format(**facts), _not_run(small, results)])
+    parts = [_HEAD.format(**facts), _orderings(results)]
+    parts += [_section(study.name, study.question, _said(study, results)) for study in small]
+    tested = [recall_table(dict(recall), recall_runs())] if recall else []
+    body = render(tested, "markdown") or "Not run.\n"
+    parts.append(_section("recall", QUESTION, f"{body}\n{_RECALL_LIMITS}"))
+    if predicted is not None:
+        table = render([prediction_table(predicted, results)], "markdown")
+        parts.append(f"## Predictions\n\n```sh\ntangobench results predictions\n```\n\n{table}")
+    return "\n".join([*parts, _LIMITS.format(**facts), _not_run(small, results)])
 
 
-def pictures(results: Sequence[Result]) -> dict[str, str]:
-    """The page's pictures by file name: the stated comparisons of every study that ran."""
-    found = {}
-    for study, analysis in studies_in(results):
-        rows = [(c["contrast"], c["two_way"]) for c in analysis["contrasts"] if c["two_way"]]
-        if rows:
-            title = f"Differences of NLL, 95% intervals ({_progress(analysis)})"
-            found[f"findings-{study.name}.svg"] = forest(title, rows, "nats")
-    return found
-
-
-def _progress(analysis: Mapping[str, Any]) -> str:
-    return f"{analysis['runs']} of {analysis['planned']} planned runs"
+def _section(name: str, question: str, body: str) -> str:
+    command = f"```sh\ntangobench replicate --study {name}\n```\n"
+    return f"## {name.capitalize()}\n\n**Question.** {question}\n\n{command}\n{body}"
 
 
 def _not_run(small: Sequence[Study], results: Sequence[Result]) -> str:
@@ -104,27 +109,6 @@ def _not_run(small: Sequence[Study], results: Sequence[Result]) -> str:
         if names
     ]
     return _NOT_RUN.format(runs="\n- ".join(told) or "Every other planned run has a result.")
-
-
-def _recall(found: Mapping[str, Result]) -> str:
-    head = f"## Recall\n\n**Question.** {QUESTION}\n"
-    command = "```sh\ntangobench replicate --study recall\n```\n"
-    body = render([recall_table(dict(found), recall_runs())], "markdown") if found else "Not run.\n"
-    limits = (
-        "Rows are synthetic, models have 0.1 million parameters and 600 steps: who has not learnt "
-        "the task by then may learn it later. Shares compare models at equal parameters and "
-        "steps.\n"
-    )
-    return "\n".join([head, command, body, limits])
-
-
-def _predicted(predicted: Result | None, results: Sequence[Result]) -> str:
-    if predicted is None:
-        return ""
-    table = render([prediction_table(predicted, results)], "markdown")
-    return "\n".join(
-        ["## Predictions", "", "```sh", "tangobench results predictions", "```", "", table]
-    )
 
 
 def _orderings(results: Sequence[Result]) -> str:
@@ -143,29 +127,62 @@ def _orderings(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def _section(study: Study, results: Sequence[Result]) -> str:
-    command = f"```sh\ntangobench replicate --study {study.name}\n```\n"
-    head = f"## {study.name.capitalize()}\n\n**Question.** {study.question}\n"
+def _said(study: Study, results: Sequence[Result]) -> str:
     prior = prior_residual(results, study)
-    found = analyse(study, results)
-    own = {run.sha256 for run in study.runs if run.recipe.family == "study"}
-    ran = any(
-        result["run_sha256"] in own
-        for cells in results_of(study, results).values()
-        for result in cells.values()
-    )
-    if not ran:
-        planned = plan(study, results, prior)
-        body = "Not run yet. The plan:\n\n" + render([plan_table(planned)], "markdown")
-        return "\n".join([head, command, body])
+    if not study.own & {result["run_sha256"] for result in results}:
+        planned = plan_table(plan(study, results, prior))
+        return "Not run yet. The plan:\n\n" + render([planned], "markdown")
     said = [f"![Differences with intervals](images/findings-{study.name}.svg)", ""]
-    said += [_sentence(contrast) for contrast in found["contrasts"] if contrast["two_way"]]
+    said += [
+        f"- {contrast['contrast']}: {estimate(contrast['two_way'])}, {contrast['verdict']}."
+        for contrast in analyse(study, results)["contrasts"]
+        if contrast["two_way"]
+    ]
     tables = render(study_tables(study, results), "markdown")
     stated = render([plan_table(plan(study, [], prior))], "markdown")
     detail = f"<details><summary>Stated before the runs</summary>\n\n{stated}\n</details>\n"
-    return "\n".join([head, command, *said, "", tables, detail])
+    return "\n".join([*said, "", tables, detail])
 
 
-def _sentence(contrast: dict[str, Any]) -> str:
-    middle, low, high = (f"{value:+.3f}" for value in contrast["two_way"])
-    return f"- {contrast['contrast']}: {middle} ({low} … {high}), {contrast['verdict']}."
+def pictures(results: Sequence[Result]) -> dict[str, str]:
+    """The page's pictures by file name: the stated comparisons of every study that ran."""
+    found = {}
+    for study, analysis in studies_in(results):
+        rows = [(c["contrast"], c["two_way"]) for c in analysis["contrasts"] if c["two_way"]]
+        if rows:
+            progress = f"{analysis['runs']} of {analysis['planned']} planned runs"
+            title = f"Differences of NLL, 95% intervals ({progress})"
+            found[f"findings-{study.name}.svg"] = forest(title, rows, "nats")
+    return found
+
+
+def forest(title: str, rows: Sequence[tuple[str, Interval]], unit: str) -> str:
+    """A line per difference with its interval; grey where the interval holds zero."""
+    numbers = [0.0, *(value for _, interval in rows for value in interval)]
+    low, high = min(numbers), max(numbers)
+    room = 0.05 * (high - low or 1.0)
+    low, high = low - room, high + room
+
+    def x(value: float) -> str:
+        return f"{_LEFT + (_WIDTH - _LEFT - 20) * (value - low) / (high - low):.1f}"
+
+    bottom = _TOP + _TALL * len(rows)
+    parts = [
+        f'<text class="t" x="10" y="24">{escape(title)}</text>',
+        f'<line x1="{x(0)}" x2="{x(0)}" y1="{_TOP - 16}" y2="{bottom}"/>',
+        f'<text class="m" x="{x(0)}" y="{bottom + 18}">0 {escape(unit)}</text>',
+    ]
+    for number, (label, (middle, left, right)) in enumerate(rows):
+        y = _TOP + _TALL * number
+        line, dot = ("i", "") if left * right > 0 else ("u", "v")
+        parts += [
+            f'<text class="e" x="{_LEFT - 12}" y="{y + 5}">{escape(label)}</text>',
+            f'<line class="{line}" x1="{x(left)}" x2="{x(right)}" y1="{y}" y2="{y}"/>',
+            f'<circle class="{dot}" cx="{x(middle)}" cy="{y}" r="5"/>',
+            f'<text class="m" x="{x(middle)}" y="{y - 8}">{middle:+.3f}</text>',
+        ]
+    size = f'viewBox="0 0 {_WIDTH} {bottom + 30}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(title)}">'
+        f"<style>{_STYLE}</style>{''.join(parts)}</svg>\n"
+    )

@@ -5,15 +5,12 @@
 - A failed run frees its device for the next one; the failure is reported at the end.
 - A run that another process holds is tried again when a device is free and nothing else is left.
 - Children end with a checkpoint when the launcher is stopped, also by SIGKILL (Linux).
-
-Usage: `Launcher(runs, Path("out"), ["cuda:0", "cuda:1"]).finish()`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
-import functools
 import json
 import signal
 import subprocess
@@ -27,7 +24,7 @@ from typing import Any, Final
 
 from tangobench.errors import TangobenchError, UsageError
 from tangobench.eval.comparison.replicate import measured
-from tangobench.eval.render import Table
+from tangobench.eval.render import Table, tabled
 from tangobench.model.training.metrics import read_metrics
 from tangobench.model.training.plan import chip, chip_name, plan
 from tangobench.model.training.recipes import Family, Run, runs
@@ -78,17 +75,6 @@ def choose(family: Family, dataset: str | None, only: str | None) -> list[Run]:
     return found
 
 
-def require_data(chosen: Sequence[Run], out: Path) -> dict[str, Any]:
-    """The lock of every dataset that is needed, by folder; one that is missing is an error."""
-    first = {run.recipe.folder: run for run in reversed(chosen)}
-    return {folder: dataset_of(run, out).lock for folder, run in first.items()}
-
-
-def is_done(locks: dict[str, Any], out: Path, extras: Sequence[str], run: Run) -> bool:
-    """Whether a run has a result of this recipe on this dataset, with all that was asked for."""
-    return {"scores", *extras} <= measured(run, out, locks[run.recipe.folder])
-
-
 def estimates(chosen: Sequence[Run], devices: Sequence[str]) -> tuple[Table, dict[str, float]]:
     """What the runs would take: a table by recipe, and seconds of a step by recipe."""
     on = chip(chip_name(devices[0]))
@@ -96,25 +82,23 @@ def estimates(chosen: Sequence[Run], devices: Sequence[str]) -> tuple[Table, dic
     planned = {name: plan(recipe, on) for name, recipe in recipes.items()}
     times = Counter(run.recipe.name for run in chosen)
     hours = sum(times[name] * found["hours"] for name, found in planned.items())
-    share = next(iter(planned.values()))["assumed_share"]
-    rows = [
-        [
-            name,
-            str(times[name]),
-            f"{found['peak_bytes'] / 1e9:.1f} GB" + ("" if found["fits"] else " (does not fit)"),
-            str(found["microbatch"]),
-            f"{found['hours']:,.2f}",
-            f"{found['hours_arithmetic']:,.2f}",
-        ]
-        for name, found in planned.items()
-    ]
     each = hours / max(1, len(devices))
-    table = Table(
-        title=f"{len(chosen)} runs: {hours:,.1f} hours on one {on.name}, {each:,.1f} on "
+    share = next(iter(planned.values()))["assumed_share"]
+    table = tabled(
+        f"{len(chosen)} runs: {hours:,.1f} hours on one {on.name}, {each:,.1f} on "
         f"{len(devices)} (planned)",
-        columns=["Recipe", "Runs", "Memory", "Microbatch", "Hours each", "Arithmetic alone"],
-        rows=rows,
-        note=f"Assumes {share['products']:.0%} of the peak rate of products and "
+        [{"name": name, **found} for name, found in planned.items()],
+        {
+            "Recipe": lambda found: found["name"],
+            "Runs": lambda found: str(times[found["name"]]),
+            "Memory": lambda found: (
+                f"{found['peak_bytes'] / 1e9:.1f} GB" + ("" if found["fits"] else " (does not fit)")
+            ),
+            "Microbatch": lambda found: str(found["microbatch"]),
+            "Hours each": lambda found: f"{found['hours']:,.2f}",
+            "Arithmetic alone": lambda found: f"{found['hours_arithmetic']:,.2f}",
+        },
+        f"Assumes {share['products']:.0%} of the peak rate of products and "
         f"{share['bytes']:.0%} of the bandwidth: {on.source}. See docs/gpu.md.",
     )
     return table, {name: found["step_seconds"] for name, found in planned.items()}
@@ -131,8 +115,13 @@ def launch(
     chosen: Sequence[Run], out: Path, devices: Sequence[str], extras: Sequence[str], **more: Any
 ) -> Launcher:
     """A launcher of these runs; the datasets must be there."""
-    done = functools.partial(is_done, require_data(chosen, out), out, extras)
-    return Launcher(chosen, out, devices, done, extras=extras, **more)
+    first = {run.recipe.folder: run for run in reversed(chosen)}
+    locks = {folder: dataset_of(run, out).lock for folder, run in first.items()}
+
+    def is_done(run: Run) -> bool:
+        return {"scores", *extras} <= measured(run, out, locks[run.recipe.folder])
+
+    return Launcher(chosen, out, devices, is_done, extras=extras, **more)
 
 
 def commands(run: Run, out: Path, device: str, extras: Sequence[str] = ()) -> list[list[str]]:
@@ -199,13 +188,13 @@ class Launcher:
 
     def _spawn(self, words: list[str], run: Run) -> subprocess.Popen[bytes]:
         """Output goes to files: a pipe would fill up, and break when the launcher is killed."""
-        printed, log = self._logs(run)
+        printed = self._printed(run)
         printed.parent.mkdir(parents=True, exist_ok=True)
-        with printed.open("wb") as out, log.open("ab") as errors:
+        with printed.open("wb") as out, (printed.parent / f"{run.name}.log").open("ab") as errors:
             return subprocess.Popen([*_ENDS_WITH_PARENT, *words], stdout=out, stderr=errors)
 
-    def _logs(self, run: Run) -> tuple[Path, Path]:
-        return self.out / "logs" / f"{run.name}.json", self.out / "logs" / f"{run.name}.log"
+    def _printed(self, run: Run) -> Path:
+        return self.out / "logs" / f"{run.name}.json"
 
     def _advance(self, child: _Child, children: list[_Child], free: list[str]) -> bool:
         """What follows after a process: the next one of its run, or the end of the run."""
@@ -217,7 +206,7 @@ class Launcher:
         free.append(state.device)
         state.code = code
         state.name = {0: "done", _BUSY: "busy"}.get(code, "failed")
-        state.why = "" if code == 0 else _reason(self._logs(state.run)[0].read_text(), code)
+        state.why = "" if code == 0 else _reason(self._printed(state.run).read_text(), code)
         return True
 
     def progress(self, run: Run) -> tuple[int, float | None]:
@@ -248,17 +237,9 @@ class Launcher:
         for state in self.states:
             steps, seconds = self.progress(state.run)
             left = self._left(state.run) if state.name != "done" else 0.0
-            rows.append(
-                [
-                    state.run.name,
-                    state.name,
-                    state.device,
-                    f"{steps:,} of {state.run.recipe.steps:,}",
-                    f"{seconds:.2f}" if seconds else "",
-                    duration(left) if left else "",
-                    state.why,
-                ]
-            )
+            done = f"{steps:,} of {state.run.recipe.steps:,}"
+            times = [f"{seconds:.2f}" if seconds else "", duration(left) if left else ""]
+            rows.append([state.run.name, state.name, state.device, done, *times, state.why])
         columns = ["Run", "State", "Device", "Steps", "Seconds per step", "Left", "Why"]
         return Table(title=f"Runs: {self.summary()}", columns=columns, rows=rows)
 
@@ -275,10 +256,7 @@ def _reason(printed: str, code: int) -> str:
 def _terminated_as_interrupt() -> Iterator[None]:
     """SIGTERM of the launcher ends its children too."""
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:

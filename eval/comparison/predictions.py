@@ -6,9 +6,6 @@
   and its interval is doubled for the step in size. Where the paper gives the difference too, the
   interval covers both, and the estimate is the middle of the two. The effect of more operations is
   extrapolated from the training curve of the small Untied Transformer++.
-- Each names the study whose contrast tests it, and the one command that runs that study.
-
-Usage: `render([prediction_table(read_predictions(), results)], "markdown")`.
 """
 
 from __future__ import annotations
@@ -22,11 +19,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import UsageError
-from tangobench.eval.comparison.designs import STUDIES, orderings
-from tangobench.eval.comparison.studies import Result, Study, analyse, scores_of
+from tangobench.eval.comparison.analysis import analyse, scores_of
+from tangobench.eval.comparison.runs import estimate
+from tangobench.eval.comparison.studies import STUDIES, Result, Study, orderings
 from tangobench.eval.intervals import two_way
 from tangobench.eval.published import LABELS, NLL
-from tangobench.eval.render import Table
+from tangobench.eval.render import Table, tabled
 from tangobench.eval.scoring.packed import RUNS
 from tangobench.eval.scoring.result_files import read_result, shipped_results, write_result
 from tangobench.model.training.recipes import RECIPES, runs
@@ -40,12 +38,19 @@ _SLOPES: Final = (0.25, 0.6, 1.25)  # of the small curve's slope per doubling: l
 def predict(results: Sequence[Result], date: str) -> dict[str, Any]:
     """The predictions that follow from some results."""
     packed = (shipped_results() / RUNS).read_bytes()
+    small = STUDIES["sharing"]("mini")
+    shared = tuple(c for c in small.contrasts if c.name.startswith("Sharing in TANGO"))
+    sharing = replace(small, contrasts=shared)
     return {
         "format": FORMAT,
         "date": date,
         "results_sha256": hashlib.sha256(packed).hexdigest(),
         "size": "44 million parameters, 84,000 steps of DeepMind Mathematics, three seed pairs",
-        "predictions": [*_sharing(results), _compute(results), *_orderings(results)],
+        "predictions": [
+            *_scaled(sharing, "large-untied", "TANGO, shared", results),
+            _compute(results),
+            *_scaled(orderings("mini"), "large-orderings", "TANGO", results),
+        ],
     }
 
 
@@ -66,11 +71,11 @@ def read_predictions(folder: Path | None = None) -> dict[str, Any]:
 
 
 def _entry(study: str, contrast: str, basis: str, interval: Sequence[float]) -> dict[str, Any]:
-    low, estimate, high = sorted(round(value, 4) for value in interval)
+    low, middle, high = sorted(round(value, 4) for value in interval)
     return {
         "study": study,
         "contrast": contrast,
-        "estimate": estimate,
+        "estimate": middle,
         "low": low,
         "high": high,
         "basis": basis,
@@ -95,15 +100,12 @@ def _scaled(
         middle, low, high = (scale * value for value in layout.contrast(contrast.weights))
         half = _WIDER * (high - low) / 2
         basis = f"{small.name} at the mini size, two-way layout, scaled by {scale:.3f} and doubled"
-        interval = (middle - half, middle, middle + half)
+        low, high = middle - half, middle + half
         if known := _paper(tested.weights):
-            interval = (
-                min(interval[0], known[0]),
-                (middle + known[1]) / 2,
-                max(interval[2], known[2]),
-            )
+            low, high = min(low, known[0]), max(high, known[2])
+            middle = (middle + known[1]) / 2
             basis += f"; the paper's difference {known[1]:+.3f}"
-        yield _entry(large, tested.name, basis, interval)
+        yield _entry(large, tested.name, basis, (low, middle, high))
 
 
 def _paper(weights: Mapping[str, float]) -> tuple[float, float, float] | None:
@@ -116,64 +118,49 @@ def _paper(weights: Mapping[str, float]) -> tuple[float, float, float] | None:
     return middle - error, middle, middle + error
 
 
-def _sharing(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
-    small = STUDIES["sharing"]("mini")
-    chosen = tuple(c for c in small.contrasts if c.name.startswith("Sharing in TANGO"))
-    yield from _scaled(replace(small, contrasts=chosen), "large-untied", "TANGO, shared", results)
-
-
-def _orderings(results: Sequence[Result]) -> Iterator[dict[str, Any]]:
-    yield from _scaled(orderings("mini"), "large-orderings", "TANGO", results)
-
-
 def _compute(results: Sequence[Result]) -> dict[str, Any]:
     """Untied Transformer++ with TANGO's operations against TANGO, from the small training curve."""
-    hashes = {run.sha256 for run in runs("mini", "dm_math")}
-    chosen = [r for r in results if r["run_sha256"] in hashes and r["arch"] == "untied_transformer"]
+    archs = ("tango", "untied_transformer")
+    hashes = {r.sha256 for r in runs("mini", "dm_math") if r.recipe.arch == archs[1]}
     drops = []
-    for result in chosen:
+    for result in (result for result in results if result["run_sha256"] in hashes):
         points = [loss for _, loss in result["curve"]["default"]]
-        tenth = max(1, len(points) // 10)
-        end = statistics.fmean(points[-tenth:])
-        half = statistics.fmean(points[len(points) // 2 - tenth : len(points) // 2])
-        drops.append(math.log(half / end))
-    one, other = (RECIPES[f"dm_math-{arch}-4"] for arch in ("tango", "untied_transformer"))
-    doublings = math.log2(one.step_macs / other.step_macs)
-    slope = statistics.fmean(drops)
-    ours, tango = (NLL[4][arch]["dm_math"][0] for arch in ("untied_transformer", "tango"))
-    ends = [tango - ours * math.exp(-share * slope * doublings) for share in _SLOPES]
+        middle, tenth = len(points) // 2, max(1, len(points) // 10)
+        half, end = points[middle - tenth : middle], points[-tenth:]
+        drops.append(math.log(statistics.fmean(half) / statistics.fmean(end)))
+    tango, untied = (RECIPES[f"dm_math-{arch}-4"].step_macs for arch in archs)
+    doublings, slope = math.log2(tango / untied), statistics.fmean(drops)
+    aim, ours = (NLL[4][arch]["dm_math"][0] for arch in archs)
     study = STUDIES["large-compute"]("mini")
     basis = (
         f"training loss of {len(drops)} small runs falls by {1 - math.exp(-slope):.0%} in its last "
         f"doubling; {_SLOPES[0]:g} to {_SLOPES[2]:g} times that for {doublings:.2f} doublings"
     )
-    return _entry(study.name, study.contrasts[0].name, basis, ends)
+    interval = [aim - ours * math.exp(-share * slope * doublings) for share in _SLOPES]
+    return _entry(study.name, study.contrasts[0].name, basis, interval)
 
 
 def prediction_table(found: dict[str, Any], results: Sequence[Result]) -> Table:
     """Every prediction with its interval, and what runs of that size say so far."""
-    rows = []
-    for one in found["predictions"]:
-        analysis = analyse(STUDIES[one["study"]]("mini"), results)
-        judged = next(c for c in analysis["contrasts"] if c["contrast"] == one["contrast"])
-        rows.append(
-            [
-                one["contrast"],
-                f"{one['estimate']:+.3f} ({one['low']:+.3f} … {one['high']:+.3f})",
-                _outcome(one, judged["per_seed"]),
-                f"`{one['command']}`",
-            ]
-        )
-    return Table(
-        title=f"Predictions of {found['date']} for {found['size']}",
-        columns=["Comparison", "Predicted difference in NLL", "Outcome", "Tested by"],
-        rows=rows,
-        note=f"From results with sha256 {found['results_sha256'][:16]}…; an interval that does not "
+    return tabled(
+        f"Predictions of {found['date']} for {found['size']}",
+        found["predictions"],
+        {
+            "Comparison": lambda one: one["contrast"],
+            "Predicted difference in NLL": lambda one: estimate(
+                [one[key] for key in ("estimate", "low", "high")]
+            ),
+            "Outcome": lambda one: _outcome(one, results),
+            "Tested by": lambda one: f"`{one['command']}`",
+        },
+        f"From results with sha256 {found['results_sha256'][:16]}…; an interval that does not "
         "hold the mean difference of the runs is a failed prediction.",
     )
 
 
-def _outcome(one: dict[str, Any], per_seed: Sequence[float]) -> str:
+def _outcome(one: dict[str, Any], results: Sequence[Result]) -> str:
+    contrasts = analyse(STUDIES[one["study"]]("mini"), results)["contrasts"]
+    per_seed = next(c["per_seed"] for c in contrasts if c["contrast"] == one["contrast"])
     if not per_seed:
         return "not run"
     mean = statistics.fmean(per_seed)

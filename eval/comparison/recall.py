@@ -6,9 +6,6 @@
 - Rows come from (data-order seed, step) alone. The same five lengths for all models, one after the
   other with equal numbers of tokens per step; the parameters are matched as everywhere.
 - A finished run is kept in OUT/results/recall.json; the same command continues with the next.
-
-Usage: `run_recall(out, recall_runs(), workers=2, reporter=Reporter())`, then
-`recall_table(read_recall([out / "results"]), recall_runs())`.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ from tangobench.eval.render import Table
 from tangobench.eval.scoring.result_files import read_result, write_result
 from tangobench.model.config import ARCHS, Arch
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, Run
-from tangobench.pipeline.core.files import read_untrusted, write_atomic
+from tangobench.pipeline.core.files import write_atomic
 from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
 
@@ -104,34 +101,30 @@ def rows(rng: np.random.Generator, count: int, length: int) -> tuple[NDArray, ND
 def run_recall(out: Path, runs: Sequence[Run], *, workers: int, reporter: Reporter) -> None:
     """Train and test what is missing; every finished run is kept at once."""
     path = out / "results" / FILE
-    found = _read(path)
-    done = {run["run_sha256"] for run in read_recall([out / "results"]).values()}
+    found = read_recall([path.parent])
+    done = {run["run_sha256"] for run in found.values()}
     todo = [run for run in runs if run.sha256 not in done]
     reporter.start("recall", len(todo), len(todo))
     runner = make_runner(workers)
     try:
         tasks = [(run, out.absolute()) for run in todo]
         for result in runner.map(train_and_test, tasks, [run.name for run in todo]):
-            found["runs"][result["run"]] = result
-            write_result(path, found)
+            found[result["run"]] = result
+            write_result(path, {"format": FORMAT, "runs": found})
             reporter.advance(1.0, label=result["run"])
     finally:
         runner.close()
     reporter.finish()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return read_result(path, FORMAT) if path.exists() else {"format": FORMAT, "runs": {}}
-
-
 def read_recall(folders: Sequence[Path]) -> dict[str, Any]:
     """Finished runs by name; the first folder that has a run wins."""
     found: dict[str, Any] = {}
-    for folder in folders:
-        for name, run in _read(folder / FILE)["runs"].items():
+    for path in (folder / FILE for folder in folders if (folder / FILE).exists()):
+        for name, run in read_result(path, FORMAT)["runs"].items():
             if not {"arch", "seeds", "accuracy", "run_sha256"} <= set(run):
                 raise CorruptionError(
-                    f"{folder / FILE}: run {name} is incomplete",
+                    f"{path}: run {name} is incomplete",
                     kind="result-corrupt",
                     fix="remove the file and run `tangobench replicate --study recall` again",
                 )
@@ -171,7 +164,7 @@ def train_and_test(task: tuple[Run, Path]) -> dict[str, Any]:
         optimizer.step()
         optimizer.zero_grad()
     weights = save({name: tensor.detach() for name, tensor in model.state_dict().items()})
-    write_atomic(weights_path(out, run.name), weights)
+    write_atomic(out / "recall" / f"{run.name}.safetensors", weights)
     return {
         "run": run.name,
         "arch": recipe.arch,
@@ -185,31 +178,6 @@ def train_and_test(task: tuple[Run, Path]) -> dict[str, Any]:
         "training": {"cpu_seconds": round(time.process_time() - started, 1)},
         "trained_with": provenance("cpu"),
     }
-
-
-def weights_path(folder: Path, name: str) -> Path:
-    """Where the weights of a run are kept."""
-    return folder / "recall" / f"{name}.safetensors"
-
-
-def load(folder: Path, name: str, result: dict[str, Any]) -> Any:
-    """The model of a run from its kept weights."""
-    from safetensors.torch import load as parse
-
-    from tangobench.model import build
-
-    path = weights_path(folder, name)
-    raw = read_untrusted(path)
-    if hashlib.sha256(raw).hexdigest() != result["weights_sha256"]:
-        raise CorruptionError(
-            f"{path} does not hold the weights that run {name} was tested with",
-            kind="weights-corrupt",
-            fix="git checkout it, or train the run again",
-            path=str(path),
-        )
-    model = build(Recipe(**result["recipe"]).model_config(), seed=result["seeds"][0])
-    model.load_state_dict(parse(raw))
-    return model
 
 
 def accuracy(model: Any, length: int) -> dict[str, list[int]]:
@@ -230,29 +198,21 @@ def accuracy(model: Any, length: int) -> dict[str, list[int]]:
     }
 
 
-def model_of(run: dict[str, Any]) -> str:
-    """A run's model for people."""
-    return _UNTIED if run["untied"] else LABELS[run["arch"]]
-
-
 def recall_table(found: dict[str, Any], runs: Sequence[Run], length: int = LENGTHS[-1]) -> Table:
     """Accuracy by distance in the longest rows, and overall by length."""
-    by_model: dict[str, list[dict[str, Any]]] = {}
-    planned = {run.sha256: run.name for run in runs}
+    by_model: dict[str, list[Any]] = {name: [] for name in (*LABELS.values(), _UNTIED)}
+    missing = {run.sha256: run.name for run in runs}
     for run in found.values():
-        if run["run_sha256"] not in planned:
-            continue
-        by_model.setdefault(model_of(run), []).append(run["accuracy"])
-    order = [*LABELS.values(), _UNTIED]
+        if missing.pop(run["run_sha256"], None):
+            model = _UNTIED if run["untied"] else LABELS[run["arch"]]
+            by_model[model].append(run["accuracy"])
     octaves = [str(2 << o) for o in range(length.bit_length() - 2)]
-    heads = [f"{name}–{2 * int(name) - 1}" for name in octaves]
     table = []
-    for model in sorted(by_model, key=order.index):
-        cells = [_share([r[str(length)].get(o, [0, 0]) for r in by_model[model]]) for o in octaves]
-        whole = [_share([*r[str(n)].values()]) for n in LENGTHS for r in by_model[model][:1]]
-        table.append([model, str(len(by_model[model])), *cells, *whole])
-    there = {run["run_sha256"] for run in found.values()}
-    missing = [name for sha256, name in planned.items() if sha256 not in there]
+    for model, tested in by_model.items():
+        cells = [_share([r[str(length)].get(o, [0, 0]) for r in tested]) for o in octaves]
+        whole = [_share([*r[str(n)].values()]) for n in LENGTHS for r in tested[:1]]
+        table += [[model, str(len(tested)), *cells, *whole]] if tested else []
+    heads = [f"{name}–{2 * int(name) - 1}" for name in octaves]
     return Table(
         title=f"Study recall: right answers by distance in rows of {length:,} tokens",
         columns=["Model", "Runs", *heads, *(f"all, T = {n:,}" for n in LENGTHS)],
@@ -260,7 +220,7 @@ def recall_table(found: dict[str, Any], runs: Sequence[Run], length: int = LENGT
         note=f"{QUESTION} Shares over all runs of a model, with 95% Wilson intervals; columns by T "
         "are of the first seed pair. One value in "
         f"{_KINDS} is right by chance. WANGO's window is 64, FLASH's chunk 256."
-        + (f" Not run: {', '.join(missing)}." if missing else ""),
+        + (f" Not run: {', '.join(missing.values())}." if missing else ""),
     )
 
 

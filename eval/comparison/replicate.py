@@ -1,23 +1,19 @@
-"""The comparison at a size that a laptop can train: six architectures, three seed pairs.
+"""Runs that a comparison lacks, trained and scored: replications, ablations, studies.
 
 - Every run is trained and scored by itself and can be resumed; what is finished is kept, if it was
-  made by this recipe on this dataset.
-- Judging the paper's claims is `claims`; here are only the runs.
-
-Usage: `replicate("sample", "dm_math", Path("out"), workers=2)`.
+  made by this recipe on this dataset. A study also counts the runs that come with the package.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypedDict, Unpack
 
 from tangobench.errors import UsageError
-from tangobench.eval.comparison.claims import summarise
-from tangobench.eval.comparison.studies import Study
+from tangobench.eval.comparison.replications import differences, summarise
+from tangobench.eval.comparison.studies import Result, Study
 from tangobench.eval.scoring.result_files import read_result, read_results, shipped_results
 from tangobench.eval.scoring.results import evaluate, require_questions
 from tangobench.model.training.recipes import RECIPES, Family, Run, runs
@@ -34,60 +30,63 @@ _COST: Final = {"tango": 4.0, "wango": 4.0, "recurrent_transformer": 3.0}
 _WATCH_SECONDS: Final = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class How(TypedDict, total=False):
+    """How runs are made: by how many workers, with which input if the dataset must be built."""
+
+    workers: int
+    source: str | None
+    extras: tuple[str, ...]
+    """What results must hold beyond the scores: `exact_match`, `probes`."""
+    reporter: Reporter | None
+
+
+class Task(NamedTuple):
     """One run for a worker process."""
 
     run: Run
     out: Path
     extras: tuple[str, ...]
-    """What the result must hold beyond the scores: `exact_match`, `probes`."""
 
 
-def replicate(
-    profile: Family,
-    dataset: str,
-    out: Path,
-    *,
-    workers: int = 2,
-    source: str | None = None,
-    extras: tuple[str, ...] = (),
-    reporter: Reporter | None = None,
-) -> dict[str, Any]:
-    """Build the data if it is not there, train and score all runs, and judge the claims."""
+def replicate(profile: Family, dataset: str, out: Path, **how: Unpack[How]) -> dict[str, Any]:
+    """Train and score the six models, and judge the paper's claims."""
     chosen = runs(profile, dataset)
-    require_runs(chosen, profile, dataset, "replication", profile)
-    results = finish(chosen, out, workers, source, extras, reporter or Reporter(quiet=True))
-    return summarise(profile, dataset, results)
+    _require_runs(chosen, profile, dataset, "replication", profile)
+    return summarise(profile, dataset, finish(chosen, out, **how))
 
 
-def run_study(
-    study: Study,
-    out: Path,
-    *,
-    workers: int = 2,
-    source: str | None = None,
-    extras: tuple[str, ...] = (),
-    reporter: Reporter | None = None,
-) -> list[dict[str, Any]]:
+def ablate(profile: Family, dataset: str, out: Path, **how: Unpack[How]) -> dict[str, Any]:
+    """Train and score all ablations and the whole models they belong to."""
+    chosen = [run for run in runs("ablation", dataset) if run.recipe.profile == profile]
+    _require_runs(chosen, profile, dataset, "ablations", "ablation")
+    whole = {run.recipe.unablated for run in chosen}
+    partners = [run for run in runs(profile, dataset) if run.recipe.name in whole]
+    results = finish([*partners, *chosen], out, **how)
+    return {
+        "profile": profile,
+        "dataset": dataset,
+        "root": results[0]["data"]["root"],
+        "runs": sorted(result["run"] for result in results),
+        "ablations": differences(results),
+    }
+
+
+def run_study(study: Study, out: Path, **how: Unpack[How]) -> list[Result]:
     """Train and score what is missing of a study; gives all results, those of the package too."""
-    reporter = reporter or Reporter(quiet=True)
-    shipped = read_results([shipped_results()])
-    first = study.runs[0]
-    _provide_dataset(first, out, source, workers, reporter)
-    root = dataset_of(first, out).lock.root
+    lock, extras = _provided(study.runs[0], out, **how), set(how.get("extras", ()))
     known = {
         result["run_sha256"]
-        for result in shipped
-        if result["data"]["root"] == root and set(extras) <= set(result)
+        for result in read_results([shipped_results()])
+        if result["data"]["root"] == lock.root and extras <= set(result)
     }
-    todo = [run for run in study.runs if run.sha256 not in known]
-    if todo:
-        finish(todo, out, workers, source, extras, reporter)
+    if todo := [run for run in study.runs if run.sha256 not in known]:
+        finish(todo, out, **how)
     return read_results([out / "results", shipped_results()])
 
 
-def require_runs(chosen: Sequence[Run], profile: str, dataset: str, what: str, family: str) -> None:
+def _require_runs(
+    chosen: Sequence[Run], profile: str, dataset: str, what: str, family: str
+) -> None:
     """Refuse a comparison that no recipe is for, naming those there are."""
     if not chosen:
         fits = [r for r in RECIPES.values() if (r.family, r.profile) == (family, profile)]
@@ -99,36 +98,34 @@ def require_runs(chosen: Sequence[Run], profile: str, dataset: str, what: str, f
         )
 
 
-def finish(
-    chosen: Sequence[Run],
-    out: Path,
-    workers: int,
-    source: str | None,
-    extras: tuple[str, ...],
-    reporter: Reporter,
-) -> list[dict[str, Any]]:
+def finish(chosen: Sequence[Run], out: Path, **how: Unpack[How]) -> list[Result]:
     """The results of some runs on one dataset; what is missing of data, runs and scores is made."""
-    _provide_dataset(chosen[0], out, source, workers, reporter)
+    lock, extras = _provided(chosen[0], out, **how), how.get("extras", ())
     if "exact_match" in extras:
         require_questions(dataset_of(chosen[0], out))
-    _train_all(chosen, out, workers, extras, reporter)
+    reporter = how.get("reporter") or Reporter(quiet=True)
+    todo = [run for run in chosen if not {"scores", *extras} <= measured(run, out, lock)]
+    todo.sort(key=_weight, reverse=True)
+    if kept := len(chosen) - len(todo):
+        reporter.say(f"{kept} of {len(chosen)} runs are finished already")
+    if todo:
+        tasks = [Task(run, out.absolute(), extras) for run in todo]
+        _train_all(tasks, how.get("workers", 2), reporter)
     return [read_result(result_path(run, out)) for run in chosen]
 
 
-def _provide_dataset(
-    run: Run, out: Path, source: str | None, workers: int, reporter: Reporter
-) -> None:
-    if (out / run.recipe.folder).is_dir():
-        dataset_of(run, out)  # a folder that is no whole dataset is an error, not a reason to build
-        return
-    api.build(
-        run.recipe.dataset,
-        run.recipe.profile,
-        out=str(out),
-        source=source,
-        workers=workers,
-        reporter=reporter,
-    )
+def _provided(run: Run, out: Path, **how: Unpack[How]) -> Lock:
+    """The lock of a run's dataset, which is built if there is no folder of its name."""
+    if not (out / run.recipe.folder).is_dir():
+        api.build(
+            run.recipe.dataset,
+            run.recipe.profile,
+            out=str(out),
+            source=how.get("source"),
+            workers=how.get("workers", 2),
+            reporter=how.get("reporter") or Reporter(quiet=True),
+        )
+    return dataset_of(run, out).lock
 
 
 def result_path(run: Run, out: Path) -> Path:
@@ -139,31 +136,21 @@ def result_path(run: Run, out: Path) -> Path:
 def measured(run: Run, out: Path, lock: Lock) -> set[str]:
     """What a run's result holds; nothing if there is none of this recipe on this dataset."""
     path = result_path(run, out)
-    found = read_result(path) if path.exists() else {}
-    if not found:
+    if not path.exists():
         return set()
+    found = read_result(path)
     data = found["data"]
     same = (data["root"], data.get("content_root")) == (lock.root, lock.content_root)
     return set(found) if same and found["run_sha256"] == run.sha256 else set()
 
 
-def _train_all(
-    chosen: Sequence[Run], out: Path, workers: int, extras: tuple[str, ...], reporter: Reporter
-) -> None:
-    lock = dataset_of(chosen[0], out).lock
-    todo = [run for run in chosen if not {"scores", *extras} <= measured(run, out, lock)]
-    todo.sort(key=_weight, reverse=True)
-    if kept := len(chosen) - len(todo):
-        reporter.say(f"{kept} of {len(chosen)} runs are finished already")
-    if not todo:
-        return
+def _train_all(tasks: Sequence[Task], workers: int, reporter: Reporter) -> None:
     stop = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(todo, out, reporter, stop), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(tasks, reporter, stop), daemon=True)
     watcher.start()
     runner = make_runner(workers)
     try:
-        tasks = [Task(run, out.absolute(), extras) for run in todo]
-        for _ in runner.map(train_and_score, tasks, [run.name for run in todo]):
+        for _ in runner.map(train_and_score, tasks, [task.run.name for task in tasks]):
             pass
     finally:
         stop.set()
@@ -188,22 +175,19 @@ def train_and_score(task: Task) -> str:
     return str(evaluate(folder, match_answers=match, probe=probe))
 
 
-def _watch(todo: Sequence[Run], out: Path, reporter: Reporter, stop: threading.Event) -> None:
+def _watch(tasks: Sequence[Task], reporter: Reporter, stop: threading.Event) -> None:
     """Show the steps that the worker processes have taken, from their metrics files."""
-    steps = sum(run.recipe.steps for run in todo)
-    reporter.start("replicate", steps, sum(map(_weight, todo)))
-    seen = dict.fromkeys(todo, 0)
-    first = True
-    while True:
-        last = stop.is_set()
-        for run in todo:
-            path = run_folder(out, run) / "metrics.jsonl"
+    weights = {task.run: _weight(task.run) for task in tasks}
+    reporter.start("replicate", sum(r.recipe.steps for r in weights), sum(weights.values()))
+    seen = dict.fromkeys(weights, 0)
+    first, last = True, False
+    while not last:
+        last = not first and stop.wait(_WATCH_SECONDS)
+        for run, weight in weights.items():
+            path = run_folder(tasks[0].out, run) / "metrics.jsonl"
             lines = read_untrusted(path).splitlines() if path.is_file() else []
             for number in range(seen[run], len(lines)):
                 label = f"{run.name} step {number + 1:,}"
-                reporter.advance(_weight(run) / run.recipe.steps, reused=first, label=label)
+                reporter.advance(weight / run.recipe.steps, reused=first, label=label)
             seen[run] = max(seen[run], len(lines))
         first = False
-        if last:
-            return
-        stop.wait(_WATCH_SECONDS)

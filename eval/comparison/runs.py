@@ -1,21 +1,21 @@
-"""Scored runs, grouped so that only recipes differ inside a group, and none is averaged over two.
+"""Scored runs: in groups inside which only recipes differ, and as cells of tables.
 
-- A result whose checksum does not hold is refused by the reader.
-- Runs on different roots are never put into one group.
+- Runs on different roots never share a group or a mean, and neither do two recipes.
 - A run that is no part of the paper's comparison, of its small replications, ablations or studies
   is the user's own: own groups come first, each recipe under its own name.
-
-Usage: `groups(read_results([Path("out/results")]))`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tangobench.catalogue import METRICS, metrics_of, title_of
-from tangobench.eval.comparison.designs import all_studies
+from tangobench.catalogue import METRICS, ONE_DISTRIBUTION, metrics_of, title_of
+from tangobench.errors import MismatchError
+from tangobench.eval.comparison.studies import Pair, Result, all_studies
+from tangobench.eval.intervals import wilson
 from tangobench.eval.published import LABELS
 from tangobench.model.config import ARCHS, ModelConfig
 from tangobench.model.macs import FORMULAS, formula
@@ -23,10 +23,9 @@ from tangobench.model.training.recipes import SEED_PAIRS, Recipe, runs
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock import shown_root
 
-Result = dict[str, Any]
-
-
 OWN: Final = "own"
+MISSING: Final = "missing"
+ONE_LEVEL: Final = "* The module's three levels are one distribution."
 _FAMILIES: Final = (OWN, "published", "mini", "sample")
 
 
@@ -52,7 +51,12 @@ class Group:
     @property
     def first(self) -> Result:
         """Any run, for what all have in common."""
-        return next(iter(self.by_model.values()))[0]
+        return self.every[0]
+
+    @property
+    def every(self) -> list[Result]:
+        """All runs, model by model."""
+        return [run for runs in self.by_model.values() for run in runs]
 
     @property
     def expected(self) -> int:
@@ -76,16 +80,6 @@ class Group:
         return f"{whose} {text} Data root {shown_root(self.first['data'])}"
 
 
-def label_of(model: str) -> str:
-    """A model's name for people."""
-    return LABELS.get(model, model)
-
-
-def metric_title(metric: str) -> str:
-    """A metric's name for people."""
-    return METRICS.get(metric, metric)
-
-
 def groups(results: Sequence[Result]) -> list[Group]:
     """All groups: the user's own runs first, then published, mini and sample ones.
 
@@ -97,29 +91,27 @@ def groups(results: Sequence[Result]) -> list[Group]:
     for result in results:
         family = known.get(result["run_sha256"], OWN)
         if family in _FAMILIES and not (family == OWN and result["run_sha256"] in planned):
-            key = (_FAMILIES.index(family), *_place(result))
-            found.setdefault(key, []).append(result)
+            place = (result["dataset"], result["depth"], result["data"]["root"])
+            found.setdefault((_FAMILIES.index(family), *place), []).append(result)
     return [
         Group(
             dataset=dataset,
-            family=_FAMILIES[place],
+            family=_FAMILIES[family],
             depth=depth,
             root=root,
-            by_model=_by_model(chosen, own=_FAMILIES[place] == OWN),
+            by_model=by_recipe(chosen) if _FAMILIES[family] == OWN else _by_arch(chosen),
         )
-        for (place, dataset, depth, root), chosen in sorted(found.items())
+        for (family, dataset, depth, root), chosen in sorted(found.items())
     ]
 
 
-def _place(result: Result) -> tuple[str, int, str]:
-    return result["dataset"], result["depth"], result["data"]["root"]
+def _by_arch(chosen: Sequence[Result]) -> dict[str, list[Result]]:
+    by_arch = {arch: [run for run in chosen if run["arch"] == arch] for arch in ARCHS}
+    return {arch: runs for arch, runs in by_arch.items() if runs}
 
 
-def _by_model(chosen: Sequence[Result], *, own: bool) -> dict[str, list[Result]]:
-    """Runs by recipe, never two recipes together; equal names are told apart by the hash."""
-    if not own:
-        by_arch = {arch: [run for run in chosen if run["arch"] == arch] for arch in ARCHS}
-        return {arch: runs for arch, runs in by_arch.items() if runs}
+def by_recipe(chosen: Sequence[Result]) -> dict[str, list[Result]]:
+    """Runs by the name of their recipe; equal names are told apart by the hash."""
     found: dict[tuple[str, str], list[Result]] = {}
     for run in chosen:
         found.setdefault((run["recipe"]["name"], digest(run["recipe"])), []).append(run)
@@ -130,11 +122,18 @@ def _by_model(chosen: Sequence[Result], *, own: bool) -> dict[str, list[Result]]
     }
 
 
-def run_macs(result: Result) -> int | None:
-    """Operations of one forward pass over a whole context of the run's model.
+def label_of(model: str) -> str:
+    """A model's name for people."""
+    return LABELS.get(model, model)
 
-    None for an architecture of the user's own, which has no formula and may not be registered here.
-    """
+
+def metric_title(metric: str) -> str:
+    """A metric's name for people."""
+    return METRICS.get(metric, metric)
+
+
+def run_macs(result: Result) -> int | None:
+    """MACs of one forward pass over a context; None for an architecture without a formula."""
     if result["arch"] not in FORMULAS:
         return None
     config = Recipe(**result["recipe"]).model_config()
@@ -146,12 +145,83 @@ def operations(config: ModelConfig, length: int) -> int:
     return int(sum(formula(config, length).values()))
 
 
-def nll(result: Result, metric: str) -> float | None:
-    """A run's score; None if it was not measured."""
-    value = result["scores"].get(metric, {}).get("nll")
-    return None if value is None else float(value)
+def seeds_of(result: Result) -> Pair:
+    """The seed pair of a result: initialisation, data order."""
+    return result["seeds"]["initialisation"], result["seeds"]["data_order"]
 
 
-def values(runs: Sequence[Result], metric: str) -> list[float]:
-    """The scores of runs that have one."""
-    return [value for run in runs if (value := nll(run, metric)) is not None]
+def by_seeds(chosen: Iterable[Result], metric: str) -> dict[Pair, float]:
+    """The NLL of runs that have one, by seed pair and in its order."""
+    ordered = sorted(chosen, key=seeds_of)
+    return {
+        seeds_of(r): float(r["scores"][metric]["nll"]) for r in ordered if metric in r["scores"]
+    }
+
+
+def values(chosen: Iterable[Result], metric: str) -> list[float]:
+    """The NLL of runs that have one, in their own order."""
+    return [float(r["scores"][metric]["nll"]) for r in chosen if metric in r["scores"]]
+
+
+def require_one_root(results: Sequence[Result]) -> dict[str, str]:
+    """The root, as tables show it, of every dataset that some runs are on; never two of a name."""
+    seen: dict[str, Result] = {}
+    for result in results:
+        data = result["data"]
+        first = seen.setdefault(data["name"], result)
+        if data["root"] != first["data"]["root"]:
+            raise MismatchError(
+                f"run {first['run']} is scored on {data['name']} with root "
+                f"{first['data']['root']}, run {result['run']} on root {data['root']}",
+                kind="root-mismatch",
+                fix="compare runs on one dataset only: move the other results away",
+            )
+    return {name: shown_root(result["data"]) for name, result in seen.items()}
+
+
+def spread(values: Sequence[float], expected: int = len(SEED_PAIRS)) -> str:
+    """Mean ± sample standard deviation; says so if there are other than the expected runs."""
+    if not values:
+        return MISSING
+    deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.3f}{deviation}{_how_many(len(values), expected)}"
+
+
+def share_text(
+    found: Sequence[Mapping[str, Any]], digits: int = 1, expected: int = len(SEED_PAIRS)
+) -> str:
+    """Mean share over runs and its interval; says so if there are other than the expected runs."""
+    if not found:
+        return MISSING
+    tried = found[0]["tried"]
+    if not tried:
+        return "–"
+    correct = statistics.fmean(share["correct"] for share in found)
+    low, high = wilson(correct, tried)
+    interval = f"{low:.{digits}%} … {high:.{digits}%}"
+    return f"{correct / tried:.{digits}%} ({interval}){_how_many(len(found), expected)}"
+
+
+def _how_many(count: int, expected: int) -> str:
+    few = f"{count} of {expected}" if count < expected else f"{count}"
+    return "" if count == expected else f" ({few} runs)"
+
+
+def marked(module: str) -> str:
+    """A module's name; a star marks those whose three levels are one distribution."""
+    return module + ("*" if module in ONE_DISTRIBUTION else "")
+
+
+def signed(values: Sequence[float], digits: int = 3) -> str:
+    """Differences, one per seed pair."""
+    return ", ".join(f"{value:+.{digits}f}" for value in values) or "–"
+
+
+def ends(interval: Sequence[float] | None, digits: int = 3) -> str:
+    """The last two of an interval's numbers: its lower and upper end."""
+    return "–" if interval is None else " … ".join(f"{end:+.{digits}f}" for end in interval[-2:])
+
+
+def estimate(interval: Sequence[float] | None) -> str:
+    """An estimate with its interval."""
+    return "–" if interval is None else f"{interval[0]:+.3f} ({ends(interval)})"

@@ -1,31 +1,30 @@
-"""Studies: questions that the paper leaves open, with runs, comparisons and power stated first.
+"""Studies: questions that the paper leaves open, with runs and comparisons fixed before any run.
 
-- A study is data: arms (a recipe and its seed pairs) and contrasts of arms. Both are fixed before
-  the first run; `plan` gives the runs, the core-hours and the difference that the design can see.
-- Noise is judged by a two-way layout over seed pairs; the paired t of the same contrast is shown
-  beside it, and a verdict needs both. Tukey's intervals cover all pairs of arms.
-- Runs that come with the package count if recipe, seeds and root are equal; everything else is
-  trained, each run by itself and resumable.
-- A contrast is a weighted sum of NLLs: positive means that the first side has the higher NLL.
-
-Usage: `study = STUDIES["sharing"]("mini"); plan(study, []); analyse(study, results)`; the studies
-themselves are in `designs`.
+- A study is data: arms (a recipe and its seed pairs) and contrasts of arms.
+- `sharing`, `compute` and `rates` are of the mini size; `large-…` are the same questions at the
+  paper's size and test the predictions. With the profile `sample` all are toys of seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE
-from tangobench.eval.intervals import Interval, Layout, detectable, paired_t, two_way
-from tangobench.model.training.recipes import Recipe, Run, runs
+from tangobench.eval.published import CLAIMS, LABELS
+from tangobench.model.config import ARCHS
+from tangobench.model.training.recipes import RECIPES, SEED_PAIRS, Recipe, Run, varied
 
 Result = dict[str, Any]
 Pair = tuple[int, int]
 
-_SECONDS_PER_MAC: Final = 4e-11  # of the forward formula, one core, from the committed mini runs
+MORE_PAIRS: Final[tuple[Pair, ...]] = ((53, 109), (67, 113))
+TUNING_PAIR: Final[Pair] = (71, 127)  # for choosing learning rates; no result uses it
+_RATES: Final = (1e-3, 2e-3, 4e-3)
+_BUDGETS: Final = (0.25, 0.5, 1.0)
+_TANGO, _FREE, _UNTIED = "TANGO", "TANGO, untied", LABELS["untied_transformer"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +33,7 @@ class Arm:
 
     name: str
     recipe: Recipe
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair, ...] = SEED_PAIRS
     model: str = ""
     """What the arms of one model at several budgets have in common."""
     budget: float = 1.0
@@ -47,7 +46,7 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Contrast:
-    """A comparison that is stated before the runs."""
+    """A weighted sum of NLLs: positive means that the first side has the higher NLL."""
 
     name: str
     weights: Mapping[str, float]
@@ -61,7 +60,7 @@ class Study:
     name: str
     question: str
     arms: tuple[Arm, ...]
-    contrasts: tuple[Contrast, ...]
+    contrasts: tuple[Contrast, ...] = ()
 
     @property
     def runs(self) -> list[Run]:
@@ -69,159 +68,185 @@ class Study:
         return [run for arm in self.arms for run in arm.runs]
 
     @property
+    def own(self) -> set[str]:
+        """Hashes of the runs that belong to studies only."""
+        return {run.sha256 for run in self.runs if run.recipe.family == "study"}
+
+    @property
     def metric(self) -> str:
         """The metric that decides."""
         return CATALOGUE[self.arms[0].recipe.dataset].metric
 
 
-def plan(study: Study, finished: Sequence[Result], prior: float | None = None) -> dict[str, Any]:
-    """What remains to be done and what the design can see, before anything is run.
+def _minus(name: str, first: str, second: str) -> Contrast:
+    return Contrast(name=name, weights={first: 1.0, second: -1.0})
 
-    `prior` is the residual of an earlier layout at this size, see `prior_residual`.
-    """
-    done = {result["run_sha256"] for result in finished}
-    todo = [run for run in study.runs if run.sha256 not in done]
-    pairs = {arm.name: len(arm.pairs) for arm in study.arms}
-    return {
-        "study": study.name,
-        "question": study.question,
-        "runs": [run.name for run in study.runs],
-        "finished": len(study.runs) - len(todo),
-        "core_hours": sum(_seconds(run.recipe) for run in todo) / 3600,
-        "longest_hours": max((_seconds(run.recipe) for run in todo), default=0.0) / 3600,
-        "prior_residual": prior,
-        "contrasts": [
-            {
-                "name": contrast.name,
-                "detectable": None
-                if prior is None
-                else detectable(
-                    prior,
-                    contrast.weights,
-                    arms=len(study.arms),
-                    blocks=min(pairs[arm] for arm in contrast.weights),
-                ),
-            }
-            for contrast in study.contrasts
-        ],
+
+def sharing(profile: str) -> Study:
+    """Sharing × gating × weighting at equal parameters and steps."""
+    base = {arch: _sized(profile, arch) for arch in ARCHS}
+    chosen = {
+        "Transformer++, shared": base["recurrent_transformer"],
+        "Transformer++, untied": base["untied_transformer"],
+        "TANGO, shared": base["tango"],
+        "TANGO, untied": varied(base["tango"], shared=False),
+        "WANGO, untied": varied(base["wango"], shared=False),
+        "Transformer++, untied, TANGO's weighting": varied(
+            base["untied_transformer"], weighting="cosine-null"
+        ),
     }
+    shared, untied, tango, free, window, weighted = chosen
+    half = 0.5
+    several = {
+        "Sharing, both architectures (shared minus untied)": {
+            **{shared: half, tango: half},
+            **{untied: -half, free: -half},
+        },
+        "Gating, shared and untied (Transformer++ minus TANGO)": {
+            **{shared: half, untied: half},
+            **{tango: -half, free: -half},
+        },
+        "Interaction (sharing in Transformer++ minus sharing in TANGO)": {
+            **{shared: 1.0, untied: -1.0},
+            **{tango: -1.0, free: 1.0},
+        },
+    }
+    return Study(
+        name="sharing",
+        question="At equal parameters and steps, what do sharing the block, gating and TANGO's "
+        "weighting of sources each do to the NLL?",
+        arms=tuple(
+            Arm(name=name, recipe=recipe, pairs=(*SEED_PAIRS, *MORE_PAIRS))
+            for name, recipe in chosen.items()
+        ),
+        contrasts=(
+            *(Contrast(name=name, weights=weights) for name, weights in several.items()),
+            _minus("Sharing in Transformer++ (shared minus untied)", shared, untied),
+            _minus("Sharing in TANGO (shared minus untied)", tango, free),
+            _minus("Gating, untied (Transformer++ minus TANGO)", untied, free),
+            _minus("Weighting alone (softmax minus TANGO's)", untied, weighted),
+            _minus("Gating beyond weighting (TANGO's weighting minus TANGO)", weighted, free),
+            _minus("Window, untied (WANGO minus TANGO)", window, free),
+        ),
+    )
 
 
-def _seconds(recipe: Recipe) -> float:
-    return recipe.steps * recipe.step_macs * _SECONDS_PER_MAC
-
-
-def prior_residual(results: Sequence[Result], study: Study) -> float | None:
-    """Noise of the six architectures' runs of this size, from results made before the study."""
-    size = study.arms[0].recipe.name.split("-")[0]
-    hashes = {run.sha256 for run in runs() if run.recipe.family == size}
-    found: dict[str, dict[Pair, float]] = {}
-    for result in results:
-        if result["run_sha256"] in hashes and study.metric in result["scores"]:
-            cells = found.setdefault(result["arch"], {})
-            cells[seeds_of(result)] = float(result["scores"][study.metric]["nll"])
-    layout = two_way(found)
-    return None if layout is None else layout.residual
-
-
-def seeds_of(result: Result) -> Pair:
-    """The seed pair of a result: initialisation, data order."""
-    return result["seeds"]["initialisation"], result["seeds"]["data_order"]
-
-
-def results_of(study: Study, results: Sequence[Result]) -> dict[str, dict[Pair, Result]]:
-    """The study's results by arm and seed pair; runs on two roots are never put together."""
-    wanted = {run.sha256: arm.name for arm in study.arms for run in arm.runs}
-    chosen = [result for result in results if result["run_sha256"] in wanted]
-    roots = [result["data"]["root"] for result in chosen]
-    root = max(sorted(set(roots)), key=roots.count, default="")
-    found: dict[str, dict[Pair, Result]] = {arm.name: {} for arm in study.arms}
-    for result in chosen:
-        if result["data"]["root"] == root:
-            found[wanted[result["run_sha256"]]][seeds_of(result)] = result
+def _models(profile: str, budget: float, **fields: Any) -> dict[str, Recipe]:
+    """The six architectures and two untied ones, with a fraction of TANGO's operations."""
+    tango = _sized(profile, "tango")
+    fields["profile"] = "study" if profile == "mini" else profile
+    fields["budget_macs"] = round(budget * tango.steps * tango.step_macs)
+    found = {LABELS[arch]: varied(_sized(profile, arch), **fields) for arch in ARCHS}
+    for arch in ("tango", "wango"):
+        untied = varied(_sized(profile, arch), shared=False, **fields)
+        found[f"{LABELS[arch]}, untied"] = untied
     return found
 
 
-def scores_of(study: Study, results: Sequence[Result]) -> dict[str, dict[Pair, float]]:
-    """NLL by arm and seed pair."""
-    return {
-        name: {pair: float(r["scores"][study.metric]["nll"]) for pair, r in sorted(found.items())}
-        for name, found in results_of(study, results).items()
-    }
+def compute(profile: str) -> Study:
+    """Equal operations: every model at fractions of TANGO's budget, three at twice of it."""
+    whole = {budget: _models(profile, budget) for budget in (*_BUDGETS, 2.0)}
+    return Study(
+        name="compute",
+        question="At equal operations instead of equal parameters and steps, which model has the "
+        "lowest NLL, and how many operations does each need for the same NLL?",
+        arms=tuple(
+            Arm(
+                name=f"{model} at {budget:g}",
+                recipe=whole[budget][model],
+                pairs=SEED_PAIRS if budget <= 1 else SEED_PAIRS[:2],
+                model=model,
+                budget=budget,
+            )
+            for model in whole[1.0]
+            for budget in whole
+            if budget <= 1 or model in (_TANGO, _FREE, _UNTIED)
+        ),
+        contrasts=tuple(
+            _minus(f"{a} minus {b} at {budget:g}", f"{a} at {budget:g}", f"{b} at {budget:g}")
+            for budget in _BUDGETS
+            for a, b in ((_TANGO, _UNTIED), (_TANGO, _FREE), (_UNTIED, _FREE))
+        ),
+    )
 
 
-def analyse(study: Study, results: Sequence[Result]) -> dict[str, Any]:
-    """Scores by arm, the stated contrasts with intervals and verdicts, and all pairs."""
-    by_arm, scores = results_of(study, results), scores_of(study, results)
-    layout = two_way(scores)
-    known = [result for found in by_arm.values() for result in found.values()]
-    return {
-        "study": study.name,
-        "question": study.question,
-        "metric": study.metric,
-        "root": known[0]["data"]["root"] if known else None,
-        "content_root": known[0]["data"].get("content_root") if known else None,
-        "runs": len(known),
-        "planned": len(study.runs),
-        "codes": len({result["trained_with"]["code_sha256"] for result in known}),
-        "residual": None if layout is None else layout.residual,
-        "freedom": None if layout is None else layout.freedom,
-        "arms": [_arm(arm, list(scores[arm.name].values()), by_arm) for arm in study.arms],
-        "contrasts": [_judged(contrast, scores, layout) for contrast in study.contrasts],
-        "pairs": []
-        if layout is None
-        else [
-            {"first": first, "second": second, "interval": list(interval)}
-            for first, second, interval in layout.all_pairs()
-        ],
-    }
+def rates(profile: str) -> Study:
+    """Three learning rates per model at a quarter of the budget, on a seed pair of their own."""
+    whole = {r: _models(profile, 0.25, lr_peak=r, lr_final=r / 10) for r in _RATES}
+    return Study(
+        name="rates",
+        question="Does the common learning rate favour one of the models?",
+        arms=tuple(
+            Arm(name=f"{name} at {r:g}", recipe=whole[r][name], pairs=(TUNING_PAIR,), model=name)
+            for name in whole[_RATES[0]]
+            for r in _RATES
+        ),
+    )
 
 
-def _arm(
-    arm: Arm, scores: Sequence[float], by_arm: Mapping[str, Mapping[Pair, Result]]
-) -> dict[str, Any]:
-    config = arm.recipe.model_config()
-    found = by_arm[arm.name].values()
-    seconds = [result["training"]["seconds"] for result in found if "training" in result]
-    return {
-        "arm": arm.name,
-        "model": arm.model,
-        "budget": arm.budget,
-        "planned": len(arm.pairs),
-        "scores": list(scores),
-        "nonembedding_params": config.nonembedding_params,
-        "deviation": config.deviation,
-        "step_macs": arm.recipe.step_macs,
-        "steps": arm.recipe.steps,
-        "seconds": sum(seconds) / len(seconds) if seconds else None,
-    }
+def orderings(profile: str, name: str = "orderings") -> Study:
+    """The six architectures and the paper's orderings of them."""
+    return Study(
+        name=name,
+        question="Which of the paper's orderings hold?",
+        arms=tuple(Arm(name=LABELS[arch], recipe=_sized(profile, arch)) for arch in ARCHS),
+        contrasts=tuple(
+            _minus(f"{LABELS[higher]} minus {LABELS[lower]}", LABELS[higher], LABELS[lower])
+            for lower, higher in CLAIMS
+        ),
+    )
 
 
-def _judged(
-    contrast: Contrast, scores: Mapping[str, Mapping[Pair, float]], layout: Layout | None
-) -> dict[str, Any]:
-    arms = [scores[arm] for arm in contrast.weights]
-    pairs = sorted(set(arms[0]).intersection(*arms[1:]))
-    per_seed = [sum(w * scores[a][pair] for a, w in contrast.weights.items()) for pair in pairs]
-    paired = paired_t(per_seed)
-    pooled = None
-    if layout is not None and all(arm in layout.arms for arm in contrast.weights):
-        pooled = layout.contrast(contrast.weights)
-    return {
-        "contrast": contrast.name,
-        "per_seed": per_seed,
-        "two_way": None if pooled is None else list(pooled),
-        "paired": None if paired is None else list(paired),
-        "verdict": verdict(pooled, paired),
-    }
+def _sized(profile: str, arch: str) -> Recipe:
+    return RECIPES[f"dm_math-{arch}-4" if profile == "paper" else f"{profile}-dm_math-{arch}"]
 
 
-def verdict(pooled: Interval | None, paired: Interval | None) -> str:
-    """What both intervals say; the stricter reading wins."""
-    if pooled is None or paired is None:
-        return "not enough runs"
-    if pooled[1] > 0 and paired[1] > 0:
-        return "above zero"
-    if pooled[2] < 0 and paired[2] < 0:
-        return "below zero"
-    return "undecided"
+def _large(profile: str) -> str:
+    return "paper" if profile == "mini" else profile
+
+
+def _against_tango(name: str, question: str, tango: Recipe, label: str, other: Recipe) -> Study:
+    return Study(
+        name=name,
+        question=question,
+        arms=(Arm(name=_TANGO, recipe=tango), Arm(name=label, recipe=other)),
+        contrasts=(_minus(f"{_TANGO} minus {label}", _TANGO, label),),
+    )
+
+
+def large_untied(profile: str) -> Study:
+    """TANGO with one block and with four, of the paper's size."""
+    tango = _sized(_large(profile), "tango")
+    question = "At the paper's size, what does sharing the block do to TANGO's NLL?"
+    return _against_tango("large-untied", question, tango, _FREE, varied(tango, shared=False))
+
+
+def large_compute(profile: str) -> Study:
+    """Untied Transformer++ with TANGO's operations, of the paper's size."""
+    tango, untied = (_sized(_large(profile), arch) for arch in ("tango", "untied_transformer"))
+    longer = varied(untied, budget_macs=tango.steps * tango.step_macs)
+    question = "At the paper's size and TANGO's operations, is TANGO below the untied Transformer?"
+    return _against_tango(
+        "large-compute", question, tango, f"{_UNTIED}, TANGO's operations", longer
+    )
+
+
+def large_orderings(profile: str) -> Study:
+    """The paper's own comparison on mathematics."""
+    return orderings(_large(profile), "large-orderings")
+
+
+STUDIES: Final[dict[str, Callable[[str], Study]]] = {
+    "sharing": sharing,
+    "compute": compute,
+    "rates": rates,
+    "large-untied": large_untied,
+    "large-compute": large_compute,
+    "large-orderings": large_orderings,
+}
+
+
+@functools.cache
+def all_studies() -> tuple[Study, ...]:
+    """Every study at every size."""
+    return tuple(make(profile) for make in STUDIES.values() for profile in ("mini", "sample"))

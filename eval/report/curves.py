@@ -16,8 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from tangobench.catalogue import title_of
-from tangobench.eval.comparison.runs import Group, label_of, values
-from tangobench.eval.comparison.studies import seeds_of
+from tangobench.eval.comparison.runs import Group, label_of, seeds_of, values
 from tangobench.eval.report.charts import Axis, Figure, Series, lines
 
 Curve = Mapping[int, float]

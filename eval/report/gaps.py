@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 
 from tangobench.catalogue import title_of
-from tangobench.eval.comparison.gaps import Gap, model_name
+from tangobench.eval.comparison.beyond import Gap, model_name
 from tangobench.eval.report.charts import Axis, Figure, Series, lines
 from tangobench.model.config import ARCHS
 

@@ -18,11 +18,14 @@ import numpy as np
 from tangobench.catalogue import METRICS, title_of
 from tangobench.eval import published as paper
 from tangobench.eval import render
-from tangobench.eval.comparison.ablations import ablation_tables, differences
-from tangobench.eval.comparison.beyond import group_tables
-from tangobench.eval.comparison.claims import replications, summary_tables
-from tangobench.eval.comparison.designs import studies_in
-from tangobench.eval.comparison.gaps import gap_tables, gaps
+from tangobench.eval.comparison.analysis import studies_in, study_tables
+from tangobench.eval.comparison.beyond import gap_tables, gaps, group_tables
+from tangobench.eval.comparison.replications import (
+    ablation_tables,
+    differences,
+    replications,
+    summary_tables,
+)
 from tangobench.eval.comparison.runs import (
     OWN,
     Group,
@@ -31,10 +34,9 @@ from tangobench.eval.comparison.runs import (
     metric_title,
     operations,
     run_macs,
+    spread,
     values,
 )
-from tangobench.eval.comparison.study_tables import study_tables
-from tangobench.eval.comparison.tables import spread
 from tangobench.eval.report.breakdowns import breakdown_figures
 from tangobench.eval.report.charts import Axis, Figure, Series, scatter
 from tangobench.eval.report.charts_scale import short

@@ -15,8 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tangobench.eval.comparison.runs import Group, label_of, metric_title, nll
-from tangobench.eval.comparison.studies import seeds_of
+from tangobench.eval.comparison.runs import Group, by_seeds, label_of, metric_title
 from tangobench.eval.intervals import Layout, paired_t, two_way
 from tangobench.eval.report.charts import Axis, Figure
 from tangobench.eval.report.charts_compare import Effect, forest
@@ -31,9 +30,7 @@ def standings(group: Group) -> dict[str, Any]:
     """The table of a group, best first, and its forest plot; no plot of a single model."""
     metric = group.metrics[0]
     scores = {
-        model: found
-        for model, runs in group.by_model.items()
-        if (found := {seeds_of(run): v for run in runs if (v := nll(run, metric)) is not None})
+        model: found for model, runs in group.by_model.items() if (found := by_seeds(runs, metric))
     }
     order = sorted(scores, key=lambda model: float(np.mean(list(scores[model].values()))))
     layout = two_way(scores) if len(order) > 1 else None

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from tangobench.errors import CorruptionError, TangobenchError
 from tangobench.eval.comparison.beyond import beyond_tables
-from tangobench.eval.comparison.own import own_tables
-from tangobench.eval.comparison.tables import paper_tables
+from tangobench.eval.comparison.tables import own_tables, paper_tables
 from tangobench.eval.render import render
 from tangobench.eval.report.site import write_report
 from tangobench.eval.scoring.result_files import read_result, read_results

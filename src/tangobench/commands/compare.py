@@ -54,13 +54,10 @@ def _tables(args: argparse.Namespace) -> int:
       tables out/results --format latex > tables.tex
     """
     import tangobench.pipeline.core.no_pandas  # noqa: F401
-    from tangobench.eval.comparison.beyond import beyond_tables
-    from tangobench.eval.comparison.claims import replication_tables
-    from tangobench.eval.comparison.designs import studies_in
-    from tangobench.eval.comparison.gaps import gap_tables, gaps
-    from tangobench.eval.comparison.own import own_tables
-    from tangobench.eval.comparison.study_tables import study_tables
-    from tangobench.eval.comparison.tables import paper_tables
+    from tangobench.eval.comparison.analysis import studies_in, study_tables
+    from tangobench.eval.comparison.beyond import beyond_tables, gap_tables, gaps
+    from tangobench.eval.comparison.replications import replication_tables
+    from tangobench.eval.comparison.tables import own_tables, paper_tables
     from tangobench.eval.scoring.result_files import read_results, shipped_results
 
     require_folders(args.folders)
@@ -123,7 +120,7 @@ def _compare(args: argparse.Namespace) -> int:
     examples:
       compare mini-dm_math-tango mini-dm_math-wango
     """
-    from tangobench.eval.comparison.own import choose, compared
+    from tangobench.eval.comparison.tables import choose, compared
     from tangobench.eval.scoring.result_files import read_results, shipped_results
 
     results = read_results([args.out / "results", shipped_results()])
@@ -189,9 +186,8 @@ def _replicate(args: argparse.Namespace) -> int:
       replicate --profile paper --devices cuda:0,cuda:1 --only 'fineweb-*'
       replicate --study sharing --plan
     """
-    from tangobench.eval.comparison.ablations import ablate, ablation_tables
-    from tangobench.eval.comparison.claims import summary_tables
-    from tangobench.eval.comparison.replicate import replicate
+    from tangobench.eval.comparison.replicate import ablate, replicate
+    from tangobench.eval.comparison.replications import ablation_tables, summary_tables
 
     if args.study == "recall":
         return _recall(args)
@@ -251,10 +247,15 @@ def _launch(args: argparse.Namespace) -> int:
 
 
 def _study(args: argparse.Namespace) -> int:
-    from tangobench.eval.comparison.designs import STUDIES
+    from tangobench.eval.comparison.analysis import (
+        analyse,
+        plan,
+        plan_table,
+        prior_residual,
+        study_tables,
+    )
     from tangobench.eval.comparison.replicate import run_study
-    from tangobench.eval.comparison.studies import analyse, plan, prior_residual
-    from tangobench.eval.comparison.study_tables import plan_table, study_tables
+    from tangobench.eval.comparison.studies import STUDIES
     from tangobench.eval.render import render
     from tangobench.eval.scoring.result_files import read_results, shipped_results
 

@@ -8,9 +8,9 @@ import pytest
 
 from tangobench.cli import main
 from tangobench.errors import UsageError
-from tangobench.eval.comparison import ablations as module
 from tangobench.eval.comparison import replicate as replication
-from tangobench.eval.comparison.ablations import ablate, ablation_tables, differences, label
+from tangobench.eval.comparison.replicate import ablate
+from tangobench.eval.comparison.replications import ablation_tables, differences, label
 from tangobench.eval.scoring.result_files import read_results
 from tangobench.model.training.recipes import RECIPES, Run, runs
 
@@ -100,7 +100,7 @@ def short(monkeypatch):
             for pair in ((17, 101), (23, 103))
         ]
 
-    monkeypatch.setattr(module, "runs", short_runs)
+    monkeypatch.setattr(replication, "runs", short_runs)
 
 
 @pytest.fixture

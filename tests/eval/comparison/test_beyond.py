@@ -9,7 +9,7 @@ import pytest
 from tangobench.cli import main
 from tangobench.commands._common import FORMS
 from tangobench.eval.comparison.beyond import beyond_tables
-from tangobench.eval.comparison.tables import share_text
+from tangobench.eval.comparison.runs import share_text
 from tangobench.eval.intervals import wilson
 from tangobench.eval.render import render
 from tangobench.eval.report.site import write_report

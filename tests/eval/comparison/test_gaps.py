@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from tangobench.eval.comparison.gaps import gap_tables, gaps, model_name
+from tangobench.eval.comparison.beyond import gap_tables, gaps, model_name
 from tangobench.eval.intervals import wilson
 from tangobench.eval.report.gaps import gap_figure
 from tangobench.eval.scoring.result_files import read_results

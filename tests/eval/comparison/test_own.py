@@ -8,9 +8,9 @@ import pytest
 
 from tangobench.cli import main
 from tangobench.errors import MismatchError, UsageError
-from tangobench.eval.comparison.designs import STUDIES
-from tangobench.eval.comparison.own import choose, compared, own_tables
 from tangobench.eval.comparison.runs import groups
+from tangobench.eval.comparison.studies import STUDIES
+from tangobench.eval.comparison.tables import choose, compared, own_tables
 from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.model.training.recipes import RECIPES, Run, runs, varied
 

@@ -12,16 +12,15 @@ import pytest
 from tangobench import cli
 from tangobench.cli import main
 from tangobench.errors import CorruptionError, UsageError
-from tangobench.eval.comparison.designs import STUDIES
-from tangobench.eval.comparison.findings import pictures
-from tangobench.eval.comparison.pictures import forest
+from tangobench.eval.comparison.analysis import analyse
+from tangobench.eval.comparison.findings import forest, pictures
 from tangobench.eval.comparison.predictions import (
     predict,
     prediction_table,
     read_predictions,
     write_predictions,
 )
-from tangobench.eval.comparison.studies import analyse
+from tangobench.eval.comparison.studies import STUDIES
 from tangobench.eval.published import NLL
 from tangobench.eval.scoring.result_files import read_results, shipped_results
 

@@ -8,19 +8,19 @@ import pytest
 
 from tangobench.cli import main
 from tangobench.eval.comparison import replicate as replication
-from tangobench.eval.comparison.designs import STUDIES, TUNING_PAIR, studies_in
-from tangobench.eval.comparison.findings import findings
-from tangobench.eval.comparison.replicate import run_study
-from tangobench.eval.comparison.studies import (
-    Arm,
-    Contrast,
-    Study,
+from tangobench.eval.comparison.analysis import (
     analyse,
+    multipliers,
     plan,
+    plan_table,
     prior_residual,
+    studies_in,
+    study_tables,
     verdict,
 )
-from tangobench.eval.comparison.study_tables import multipliers, plan_table, study_tables
+from tangobench.eval.comparison.findings import findings
+from tangobench.eval.comparison.replicate import run_study
+from tangobench.eval.comparison.studies import STUDIES, TUNING_PAIR, Arm, Contrast, Study
 from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.model.training.recipes import RECIPES, SEED_PAIRS, runs
 from tangobench.pipeline.core.lock import committed_lock

@@ -1,0 +1,314 @@
+"""What a study's runs say: its plan before them, its contrasts with verdicts after them.
+
+- Noise is judged by a two-way layout over seed pairs; the paired t of the same contrast is shown
+  beside it, and a verdict needs both. Tukey's intervals cover all pairs of arms.
+- Runs that come with the package count if recipe, seeds and root are equal.
+- A table says how many of the planned runs it rests on.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tangobench.catalogue import METRICS
+from tangobench.eval.comparison.runs import by_seeds, estimate, seeds_of, signed, spread
+from tangobench.eval.comparison.studies import STUDIES, Arm, Pair, Result, Study
+from tangobench.eval.intervals import Interval, Layout, detectable, paired_t, two_way
+from tangobench.eval.published import LABELS
+from tangobench.eval.render import Table, tabled
+from tangobench.model.training.recipes import Recipe, runs
+from tangobench.pipeline.core.lock import shown_root
+
+Scores = Mapping[str, Mapping[Pair, float]]
+"""NLL by arm and seed pair."""
+
+_SECONDS_PER_MAC: Final = 4e-11  # of the forward formula, one core, from the committed mini runs
+_VERDICTS: Final = {1: "above zero", -1: "below zero", 0: "undecided", None: "not enough runs"}
+
+
+def plan(study: Study, finished: Sequence[Result], prior: float | None = None) -> dict[str, Any]:
+    """What remains to be done and what the design can see, before anything is run.
+
+    `prior` is the residual of an earlier layout at this size, see `prior_residual`.
+    """
+    done = {result["run_sha256"] for result in finished}
+    seconds = [_seconds(run.recipe) for run in study.runs if run.sha256 not in done]
+    pairs = {arm.name: len(arm.pairs) for arm in study.arms}
+
+    def smallest(weights: Mapping[str, float]) -> float | None:
+        blocks = min(pairs[arm] for arm in weights)
+        return prior and detectable(prior, weights, arms=len(study.arms), blocks=blocks)
+
+    return {
+        "study": study.name,
+        "question": study.question,
+        "runs": [run.name for run in study.runs],
+        "finished": len(study.runs) - len(seconds),
+        "core_hours": sum(seconds) / 3600,
+        "longest_hours": max(seconds, default=0.0) / 3600,
+        "prior_residual": prior,
+        "contrasts": [
+            {"name": contrast.name, "detectable": smallest(contrast.weights)}
+            for contrast in study.contrasts
+        ],
+    }
+
+
+def _seconds(recipe: Recipe) -> float:
+    return recipe.steps * recipe.step_macs * _SECONDS_PER_MAC
+
+
+def prior_residual(results: Sequence[Result], study: Study) -> float | None:
+    """Noise of the six architectures' runs of this size, from results made before the study."""
+    size = study.arms[0].recipe.name.split("-")[0]
+    hashes = {run.sha256 for run in runs() if run.recipe.family == size}
+    by_arch: dict[str, list[Result]] = {}
+    for result in results:
+        if result["run_sha256"] in hashes and study.metric in result["scores"]:
+            by_arch.setdefault(result["arch"], []).append(result)
+    layout = two_way({arch: by_seeds(found, study.metric) for arch, found in by_arch.items()})
+    return None if layout is None else layout.residual
+
+
+def results_of(study: Study, results: Sequence[Result]) -> dict[str, list[Result]]:
+    """The study's results by arm; runs on two roots are never put together."""
+    wanted = {run.sha256: arm.name for arm in study.arms for run in arm.runs}
+    chosen = [result for result in results if result["run_sha256"] in wanted]
+    roots = [result["data"]["root"] for result in chosen]
+    root = max(sorted(set(roots)), key=roots.count, default="")
+    found: dict[str, list[Result]] = {arm.name: [] for arm in study.arms}
+    for result in sorted(chosen, key=seeds_of):
+        if result["data"]["root"] == root:
+            found[wanted[result["run_sha256"]]].append(result)
+    return found
+
+
+def scores_of(study: Study, results: Sequence[Result]) -> dict[str, dict[Pair, float]]:
+    """NLL by arm and seed pair."""
+    by_arm = results_of(study, results)
+    return {name: by_seeds(found, study.metric) for name, found in by_arm.items()}
+
+
+def studies_in(results: Sequence[Result], profile: str = "mini") -> Iterator[tuple[Study, Any]]:
+    """Every study of which a run of its own is among some results, with its analysis."""
+    there = {result["run_sha256"] for result in results}
+    for make in STUDIES.values():
+        study = make(profile)
+        if there & study.own:
+            yield study, analyse(study, results)
+
+
+def analyse(study: Study, results: Sequence[Result]) -> dict[str, Any]:
+    """Scores by arm, the stated contrasts with intervals and verdicts, and all pairs."""
+    by_arm, scores = results_of(study, results), scores_of(study, results)
+    layout = two_way(scores)
+    known = [result for found in by_arm.values() for result in found]
+    data = known[0]["data"] if known else {}
+    contrasts = []
+    for contrast in study.contrasts:
+        found = judged(contrast.weights, scores, layout)
+        found["verdict"] = verdict(found["two_way"], found["paired"])
+        contrasts.append({"contrast": contrast.name, **found})
+    return {
+        "study": study.name,
+        "question": study.question,
+        "metric": study.metric,
+        "root": data.get("root"),
+        "content_root": data.get("content_root"),
+        "runs": len(known),
+        "planned": len(study.runs),
+        "codes": len({result["trained_with"]["code_sha256"] for result in known}),
+        "residual": layout and layout.residual,
+        "freedom": layout and layout.freedom,
+        "arms": [_arm(arm, by_arm[arm.name], scores[arm.name]) for arm in study.arms],
+        "contrasts": contrasts,
+        "pairs": [
+            {"first": first, "second": second, "interval": list(interval)}
+            for first, second, interval in (layout.all_pairs() if layout else ())
+        ],
+    }
+
+
+def _arm(arm: Arm, found: Sequence[Result], scores: Mapping[Pair, float]) -> dict[str, Any]:
+    config = arm.recipe.model_config()
+    seconds = [result["training"]["seconds"] for result in found if "training" in result]
+    return {
+        "arm": arm.name,
+        "model": arm.model,
+        "budget": arm.budget,
+        "planned": len(arm.pairs),
+        "scores": list(scores.values()),
+        "nonembedding_params": config.nonembedding_params,
+        "deviation": config.deviation,
+        "step_macs": arm.recipe.step_macs,
+        "steps": arm.recipe.steps,
+        "seconds": sum(seconds) / len(seconds) if seconds else None,
+    }
+
+
+def judged(weights: Mapping[str, float], scores: Scores, layout: Layout | None) -> dict[str, Any]:
+    """A contrast on the seed pairs that all its arms have, with both intervals."""
+    arms = [scores[arm] for arm in weights]
+    pairs = sorted(set(arms[0]).intersection(*arms[1:]))
+    per_seed = [sum(w * scores[a][pair] for a, w in weights.items()) for pair in pairs]
+    paired, pooled = paired_t(per_seed), None
+    if layout is not None and all(arm in layout.arms for arm in weights):
+        pooled = layout.contrast(weights)
+    return {
+        "per_seed": per_seed,
+        "two_way": pooled and list(pooled),
+        "paired": paired and list(paired),
+    }
+
+
+def verdict(pooled: Interval | None, paired: Interval | None) -> str:
+    """What both intervals say; the stricter reading wins."""
+    return _VERDICTS[side(pooled, paired)]
+
+
+def side(pooled: Interval | None, paired: Interval | None) -> int | None:
+    """On which side of zero both intervals are; 0 if one of them holds it."""
+    if pooled is None or paired is None:
+        return None
+    return int(pooled[1] > 0 and paired[1] > 0) - int(pooled[2] < 0 and paired[2] < 0)
+
+
+def plan_table(planned: Mapping[str, Any]) -> Table:
+    """The comparisons that will be made and the difference that the design can see."""
+    prior, runs = planned["prior_residual"], planned["runs"]
+    noise = (
+        "No earlier runs of this size say how large the noise is."
+        if prior is None
+        else f"With the noise of earlier runs of this size (residual {prior:.4f}), a true "
+        "difference of this size is found in 80% of repetitions."
+    )
+    return tabled(
+        f"Study {planned['study']}: {len(runs)} runs, {len(runs) - planned['finished']} to train, "
+        f"about {planned['core_hours']:.1f} core-hours, the longest {planned['longest_hours']:.1f}",
+        planned["contrasts"],
+        {
+            "Comparison, stated before the runs": lambda c: c["name"],
+            "Detectable difference": lambda c: _or_dash(c["detectable"], ".3f"),
+        },
+        f"{planned['question']} {noise}",
+    )
+
+
+def _or_dash(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
+def study_tables(study: Study, results: Sequence[Result]) -> list[Table]:
+    """Everything that a study's results say so far."""
+    found = analyse(study, results)
+    codes = "" if found["codes"] < 2 else f" {found['codes']} versions of the code trained them."
+    root = "" if found["root"] is None else f" Data root {shown_root(found)}"
+    note = f"{found['runs']} of {found['planned']} planned runs.{codes}{root}"
+    tables = [_arms(found, note)]
+    if found["contrasts"]:
+        tables.append(_contrasts(found, note))
+    if any(arm["model"] for arm in found["arms"]) and study.contrasts:
+        tables.append(_multipliers(study, results))
+    if found["pairs"] and len(found["arms"]) <= 8:
+        tables.append(_pairs(found, note))
+    return tables
+
+
+def _arms(found: Mapping[str, Any], note: str) -> Table:
+    return tabled(
+        f"Study {found['study']}: {METRICS[found['metric']]}",
+        found["arms"],
+        {
+            "Model": lambda arm: arm["arm"],
+            "Nonembedding parameters": lambda arm: f"{arm['nonembedding_params']:,}",
+            "Off the target": lambda arm: _or_dash(arm["deviation"], "+.2%"),
+            "Steps": lambda arm: f"{arm['steps']:,}",
+            "MACs of training": lambda arm: f"{arm['steps'] * arm['step_macs'] / 1e12:.2f}T",
+            "NLL": lambda arm: spread(arm["scores"], arm["planned"]),
+            "Seconds per run": lambda arm: _or_dash(arm["seconds"], ",.0f"),
+        },
+        f"{found['question']} Mean ± sample standard deviation over seed pairs; forward MACs "
+        f"by the paper's formulas. {note}",
+    )
+
+
+def _contrasts(found: Mapping[str, Any], note: str) -> Table:
+    rest = ""
+    if found["residual"] is not None:
+        rest = f" Residual {found['residual']:.4f} with {found['freedom']} degrees of freedom."
+    return tabled(
+        f"Study {found['study']}: comparisons stated before the runs",
+        found["contrasts"],
+        {
+            "Comparison": lambda contrast: contrast["contrast"],
+            "Two-way layout": lambda contrast: estimate(contrast["two_way"]),
+            "Paired t": lambda contrast: estimate(contrast["paired"]),
+            "Verdict": lambda contrast: contrast["verdict"],
+            "Per seed pair": lambda contrast: signed(contrast["per_seed"]),
+        },
+        "NLL in nats, with 95% intervals; a verdict needs both intervals on one side of "
+        f"zero.{rest} {note}",
+    )
+
+
+def _pairs(found: Mapping[str, Any], note: str) -> Table:
+    def verdict(pair: Any) -> str:
+        _, low, high = pair["interval"]
+        return "told apart" if low * high > 0 else "undecided"
+
+    return tabled(
+        f"Study {found['study']}: all pairs",
+        found["pairs"],
+        {
+            "Models": lambda pair: f"{pair['second']} minus {pair['first']}",
+            "Difference": lambda pair: estimate(pair["interval"]),
+            "Verdict": verdict,
+        },
+        f"Tukey: the 95% holds for all pairs of the two-way layout together. {note}",
+    )
+
+
+def multipliers(
+    study: Study, results: Sequence[Result], reference: str = LABELS["tango"]
+) -> dict[str, list[float]]:
+    """By model, per seed pair: operations that it needs for the NLL of the reference at 1.
+
+    A line through NLL against the logarithm of operations is fitted to each model and seed pair.
+    """
+    scores = scores_of(study, results)
+    arms = {(arm.model, arm.budget): scores[arm.name] for arm in study.arms}
+    found: dict[str, list[float]] = {}
+    for model in dict.fromkeys(arm.model for arm in study.arms):
+        for pair, aim in arms.get((reference, 1.0), {}).items():
+            budgets = {b: s[pair] for (name, b), s in arms.items() if name == model and pair in s}
+            if len(budgets) < 2:
+                continue
+            slope, start = np.polyfit([math.log2(b) for b in budgets], list(budgets.values()), 1)
+            if slope < 0:
+                found.setdefault(model, []).append(float(2 ** ((aim - start) / slope)))
+    return found
+
+
+def _multipliers(study: Study, results: Sequence[Result]) -> Table:
+    rows = []
+    for model, values in multipliers(study, results).items():
+        logs = [math.log(value) for value in values]
+        low_high = "–"
+        if interval := paired_t(logs):
+            low_high = f"{math.exp(interval[1]):.2f} … {math.exp(interval[2]):.2f}"
+        middle = math.exp(statistics.fmean(logs))
+        rows.append([model, f"{middle:.2f}", low_high, ", ".join(f"{v:.2f}" for v in values)])
+    budgets = [arm.budget for arm in study.arms]
+    return Table(
+        title=f"Study {study.name}: operations for the NLL of TANGO at its budget",
+        columns=["Model", "Times the operations", "95% interval", "Per seed pair"],
+        rows=rows,
+        note="A line through NLL against the logarithm of operations, per model and seed pair; "
+        "geometric mean and Student's t on logarithms. Outside "
+        f"{min(budgets):g} to {max(budgets):g} times the budget it is an extrapolation.",
+    )
