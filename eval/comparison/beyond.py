@@ -18,6 +18,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from tangobench.catalogue import TEST_SETS, metrics_of, title_of
@@ -184,7 +185,7 @@ def probe_tables(group: Group) -> Iterator[Table]:
                 group,
                 group.title(f"NLL by {_PROBES.get(name, name)}", metric),
                 [_head(*item) for item in probe["groups"].items()],
-                lambda runs, at=(metric, name), of=probe: _probe_cells(runs, *at, of["groups"]),  # type: ignore[misc]
+                partial(_probe_cells, metric, name, probe["groups"]),
                 f"{probe['definition']}{'' if group.family == 'published' else fed}",
             )
 
@@ -194,7 +195,7 @@ def _head(name: str, found: dict[str, Any]) -> str:
 
 
 def _probe_cells(
-    runs: Sequence[Result], metric: str, probe: str, groups: dict[str, Any]
+    metric: str, probe: str, groups: dict[str, Any], runs: Sequence[Result]
 ) -> list[str]:
     probed = [run["probes"][metric][probe]["groups"] for run in runs if "probes" in run]
     return [
