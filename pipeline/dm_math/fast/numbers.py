@@ -1,22 +1,23 @@
-"""Integer work of the math generator without sympy's generic machinery.
+"""Random draws, integers and probabilities of the math generator without sympy's machinery.
 
 - Same draws in the same order from the copy's generators, same values, same types where a type is
   looked at later (sympy's Integer and Rational stay the currency between modules).
 - `install` replaces names in one private copy; sympy itself is not touched.
-
-Usage: `dm_fast_numbers.install(generator)`
 """
 
 import decimal
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, MutableSequence, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import sympy
 from sympy import Float, Integer, Rational
 
 from tangobench.pipeline.dm_math.generator import Generator, ascending_factors
+
+T = TypeVar("T")
 
 _SMALL_PRIMES = tuple(sympy.primerange(2, 1000))
 # Beyond this numerator sympy's rounding, which works on 15 digits, may see a tie where none is.
@@ -112,14 +113,42 @@ def as_rational(value: Any) -> Any:
 
 def install(generator: Generator) -> None:
     """Replace the number helpers of one private copy."""
+    _randomness(generator)  # first: the others bind its methods
     vars(generator.sympy).update(factorint=factorint, gcd=gcd, lcm=lcm, numer=numer, denom=denom)
-    number = generator.modules["sample.number"]
-    vars(number).update(_number_functions(generator))
+    vars(generator.modules["sample.number"]).update(_number_functions(generator))
     _decimal(generator)
     for name in _ROUNDING:
         vars(generator.modules[name])["round"] = nearest
     _comparisons(generator)
-    _matrices(generator)
+    # The determinant of a 1×1 or 2×2 integer matrix, `sympy.det(sympy.Matrix(rows))`.
+    vars(generator.sympy).update(Matrix=lambda rows: rows, det=_determinant)
+    _probability(generator)
+
+
+def _randomness(generator: Generator) -> None:
+    """CPython's methods (3.11 and later) without their argument checks: same bits, same order."""
+    getrandbits = generator.random.getrandbits
+
+    def below(n: int) -> int:
+        bits = n.bit_length()
+        value = getrandbits(bits)
+        while value >= n:
+            value = getrandbits(bits)
+        return value
+
+    def randint(a: Any, b: Any) -> int:
+        low = int(a)
+        return low + below(int(b) - low + 1)
+
+    def choice(items: Sequence[T]) -> T:
+        return items[below(len(items))]
+
+    def shuffle(items: MutableSequence[Any]) -> None:
+        for i in range(len(items) - 1, 0, -1):
+            j = below(i + 1)
+            items[i], items[j] = items[j], items[i]
+
+    vars(generator.random).update(randint=randint, choice=choice, shuffle=shuffle)
 
 
 def _number_functions(generator: Generator) -> dict[str, Any]:
@@ -152,12 +181,9 @@ def _decimal(generator: Generator) -> None:
     def initialise(self: Any, value: Any) -> None:
         number = value if isinstance(value, Rational) else Rational(value)
         rest: int = number.q
-        while rest % 10 == 0:
-            rest //= 10
-        while rest % 2 == 0:
-            rest //= 2
-        while rest % 5 == 0:
-            rest //= 5
+        for factor in (10, 2, 5):
+            while rest % factor == 0:
+                rest //= factor
         if rest != 1:
             raise ValueError(f"Cannot represent {value} as a non-recurring decimal.")
         self._value = number
@@ -174,9 +200,6 @@ def _comparisons(generator: Generator) -> None:
     def finite_set(*values: Any) -> list[Any]:
         return list(dict.fromkeys(as_rational(value) for value in values))
 
-    def sort_key(entity: Any) -> Any:
-        return as_rational(entity.value)
-
     vars(generator.sympy).update(
         Lt=lambda a, b: difference(a, b) < 0,
         Le=lambda a, b: difference(a, b) <= 0,
@@ -186,16 +209,78 @@ def _comparisons(generator: Generator) -> None:
         Ne=lambda a, b: difference(a, b) != 0,
         FiniteSet=finite_set,
     )
-    vars(generator.modules["modules.comparison"])["_entity_sort_key"] = sort_key
+    sort_key = {"_entity_sort_key": lambda entity: as_rational(entity.value)}
+    vars(generator.modules["modules.comparison"]).update(sort_key)
 
 
-def _matrices(generator: Generator) -> None:
-    """The determinant of a 1×1 or 2×2 integer matrix (`sympy.det(sympy.Matrix(rows))`)."""
+def _determinant(rows: list[list[Any]]) -> Any:
+    if len(rows) == 1:
+        return rows[0][0].p
+    (a, b), (c, d) = rows
+    return a.p * d.p - b.p * c.p
 
-    def determinant(rows: list[list[Any]]) -> Any:
-        if len(rows) == 1:
-            return rows[0][0].p
-        (a, b), (c, d) = rows
-        return a.p * d.p - b.p * c.p
 
-    vars(generator.sympy).update(Matrix=lambda rows: rows, det=determinant)
+class _Bag:
+    """Stands for the letters on the balls (`DiscreteRandomVariable`)."""
+
+    def __init__(self, letter_of_ball: dict[int, str]) -> None:
+        self.counts = Counter(letter_of_ball.values())
+
+
+class _Space:
+    """Stands for `SampleWithoutReplacementSpace`."""
+
+    def __init__(self, weights: dict[int, int], n_samples: int) -> None:
+        self.n_samples = n_samples
+        self.orders = math.perm(len(weights), n_samples)
+
+    def probability(self, event: Any) -> Rational:
+        """The exact probability of a counted event."""
+        return Rational(event.favourable, self.orders)
+
+
+def _probability(generator: Generator) -> None:
+    """Sampling without replacement by counting, where upstream lists every sequence of balls.
+
+    All balls are equally likely: P(event) = (orders of distinct balls in it) / (all orders).
+    Upstream's "too big" rule (over 200,000 sequences) never applies: 20⁴ = 160,000 is the most.
+    """
+    library = generator.modules["util.probability"]
+    base: Any = library.FiniteProductEvent
+
+    class Counted(base):  # type: ignore[misc]
+        """An event that knows its number of orders; without `events` it is never too big."""
+
+        def __init__(self, favourable: int) -> None:
+            super().__init__(())
+            self.favourable = favourable
+
+    class Draws:
+        """Stands for several draws from one bag (`FiniteProductRandomVariable`)."""
+
+        description: str
+
+        def __init__(self, bags: list[_Bag]) -> None:
+            self.counts = bags[0].counts
+
+        def inverse(self, event: Any) -> Counted:
+            return Counted(_favourable(event, self.counts))
+
+    vars(library).update(
+        DiscreteRandomVariable=_Bag,
+        FiniteProductRandomVariable=Draws,
+        SampleWithoutReplacementSpace=_Space,
+    )
+
+
+def _favourable(event: Any, available: Counter[str]) -> int:
+    """Ordered draws of distinct balls in an event: m·(m−1)…(m−c+1) ways for c of m equal balls."""
+    if hasattr(event, "events"):  # one letter per draw
+        wanted = Counter(letter for single in event.events for letter in single.values)
+        orders = 1
+    else:
+        wanted = Counter(event.counts)
+        orders = math.factorial(wanted.total()) // math.prod(map(math.factorial, wanted.values()))
+    return orders * math.prod(
+        math.perm(available[letter], count) for letter, count in wanted.items()
+    )

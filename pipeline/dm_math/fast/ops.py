@@ -2,8 +2,6 @@
 
 - Same trees, same text, same order of constants; only the bookkeeping is lighter: an `isinstance`
   against an abstract class and sympy's printer cost more than the work they guard.
-
-Usage: `dm_fast_ops.install(generator)`
 """
 
 from collections.abc import Callable
@@ -12,7 +10,7 @@ from typing import Any
 from sympy import Rational, Symbol
 
 from tangobench.pipeline.dm_math.fast.numbers import integer_of
-from tangobench.pipeline.dm_math.fast.text import number_text
+from tangobench.pipeline.dm_math.fast.values import number_text
 from tangobench.pipeline.dm_math.generator import Generator
 
 
@@ -65,15 +63,8 @@ def _constructors(ops: Any) -> None:
         return initialise
 
     def two(first: str, second: str) -> Callable[..., None]:
-        # Children are visited in the order of their sorted keys.
-        if first < second:
-
-            def initialise(self: Any, a: Any, b: Any) -> None:
-                self._children = {first: wrap(a), second: wrap(b)}
-        else:
-
-            def initialise(self: Any, a: Any, b: Any) -> None:
-                self._children = {second: wrap(b), first: wrap(a)}
+        def initialise(self: Any, a: Any, b: Any) -> None:
+            self._children = {first: wrap(a), second: wrap(b)}
 
         return initialise
 
@@ -82,7 +73,8 @@ def _constructors(ops: Any) -> None:
     ops.Sqrt.__init__ = one("a")
     ops.Pow.__init__ = two("a", "b")
     ops.Sub.__init__ = ops.Eq.__init__ = two("left", "right")
-    ops.Div.__init__ = two("numer", "denom")
+    denominator_first = two("denom", "numer")  # children are visited in the order of their keys
+    ops.Div.__init__ = lambda self, a, b: denominator_first(self, b, a)
 
 
 def _expanded_signs_and_terms(self: Any) -> list[tuple[bool, Any]]:

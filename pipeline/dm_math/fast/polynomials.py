@@ -3,8 +3,6 @@
 - A polynomial op keeps its coefficients; its tree of monomials is built only if something prints
   or searches it, its value (`op.sympy()`) is a `Univariate` or `Multivariate`.
 - Shuffles happen on the same number of items as upstream's, so every later draw is the same.
-
-Usage: `dm_fast_polynomials.install(generator)`
 """
 
 import math
@@ -19,8 +17,13 @@ from sympy import Integer, Rational, Symbol
 from sympy.core.intfunc import igcdex
 
 from tangobench.pipeline.dm_math.fast.numbers import integer_of
-from tangobench.pipeline.dm_math.fast.text import factored_text
-from tangobench.pipeline.dm_math.fast.values import Applied, Multivariate, Univariate, value_of
+from tangobench.pipeline.dm_math.fast.values import (
+    Applied,
+    Multivariate,
+    Univariate,
+    factored_text,
+    value_of,
+)
 from tangobench.pipeline.dm_math.generator import Generator, namespace
 
 symbol_of = lru_cache(maxsize=64)(Symbol)

@@ -1,54 +1,95 @@
 """Exact stand-ins for the sympy expressions that upstream builds only to evaluate and print.
 
-- `Univariate`, `Multivariate`, `Surd`, `Power`, `Applied` and `Combination` print as the equal
-  sympy expression would.
+- Each prints as the equal expression of sympy 1.14 does: terms in lexicographic order of the
+  alphabetic variables, `45 - 2*x` (not `-2*x + 45`) for a positive number and one negative
+  multiple, rational coefficients as `3*x/2`. Coefficients are sympy numbers or integers.
 - `value_of` evaluates a tree of upstream `ops` with them; it replaces the `sympy` methods of ops.
-
-Usage: `str(value_of(op))` equals `str(sympy.expand(op.sympy()))` of the unpatched package.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from math import sqrt
 from typing import Any, Final
 
 import sympy
+from sympy import Rational, Symbol
 
-from tangobench.pipeline.dm_math.fast.text import (
-    combination_text,
-    polynomial_text,
-    power_text,
-    ratio,
-    surd_text,
-    univariate_text,
-)
+Term = tuple[int, int, str, int]  # numerator, denominator, monomial, number of its variables
 
 
+def ratio(value: Any) -> tuple[int, int]:
+    """Numerator and denominator of an integer or a sympy rational."""
+    try:
+        return value.p, value.q
+    except AttributeError:
+        return int(value), 1
+
+
+def number_text(value: Any) -> str:
+    """`str` of anything, without sympy's printer for its rationals and symbols."""
+    if isinstance(value, Rational):
+        return str(value.p) if value.q == 1 else f"{value.p}/{value.q}"
+    if isinstance(value, Symbol):
+        return str(value.name)
+    return str(value)
+
+
+def _sum(terms: list[Term]) -> str:
+    """Terms in print order, joined."""
+    if not terms:
+        return "0"
+    if len(terms) == 2 and terms[0][0] < 0 and terms[0][3] == 1:
+        (p, _, monomial, _) = terms[1]
+        if p > 0 and not monomial:
+            terms.reverse()
+    signs = [" - " if term[0] < 0 else " + " for term in terms]
+    signs[0] = "-" if terms[0][0] < 0 else ""
+    return "".join(sign + _unsigned(term) for sign, term in zip(signs, terms, strict=True))
+
+
+def _unsigned(term: Term) -> str:
+    p, q, monomial, _ = term
+    p = abs(p)
+    text = monomial or str(p)
+    if monomial and p != 1:
+        text = f"{p}*{monomial}"
+    return text if q == 1 else f"{text}/{q}"
+
+
+def _power_text(base: str, exponent: int) -> str:
+    return base if exponent == 1 else f"{base}**{exponent}"
+
+
+@dataclass(slots=True, eq=False)
 class Univariate:
     """A polynomial in one variable: coefficients in ascending order."""
 
-    __slots__ = ("coefficients", "name")
-
-    def __init__(self, coefficients: Sequence[Any], name: str) -> None:
-        self.coefficients: Final = coefficients
-        self.name: Final = name
+    coefficients: Sequence[Any]
+    name: str
 
     def __str__(self) -> str:
-        return univariate_text(self.coefficients, self.name)
+        terms = []
+        for power in range(len(self.coefficients) - 1, -1, -1):
+            p, q = ratio(self.coefficients[power])
+            if p:
+                text = _power_text(self.name, power) if power else ""
+                terms.append((p, q, text, int(power > 0)))
+        return _sum(terms)
 
     @property
     def degree(self) -> int:
         """The highest power with a non-zero coefficient; 0 for constants, zero included."""
-        for power in range(len(self.coefficients) - 1, 0, -1):
-            if self.coefficients[power] != 0:
-                return power
-        return 0
+        powers = range(len(self.coefficients) - 1, 0, -1)
+        return next((power for power in powers if self.coefficients[power] != 0), 0)
 
     @property
     def is_zero(self) -> bool:
-        """Whether all coefficients are zero."""
+        """Whether all coefficients are zero; upstream asks."""
         return not any(self.coefficients)
 
     def expand(self) -> Univariate:
@@ -82,43 +123,81 @@ class Univariate:
         return list(reversed(self.coefficients[: self.degree + 1]))
 
 
+@dataclass(slots=True, eq=False)
 class Multivariate:
-    """A polynomial in several variables, only ever printed."""
+    """A polynomial in several variables, only ever printed; exponent tuples follow `names`."""
 
-    __slots__ = ("names", "terms")
-
-    def __init__(self, terms: Mapping[tuple[int, ...], Any], names: Sequence[str]) -> None:
-        self.terms: Final = terms
-        self.names: Final = names
+    terms: Mapping[tuple[int, ...], Any]
+    names: Sequence[str]
 
     def __str__(self) -> str:
-        return polynomial_text(self.terms, self.names)
+        order = sorted(range(len(self.names)), key=self.names.__getitem__)
+        kept = [
+            (tuple(exponents[place] for place in order), ratio(coefficient))
+            for exponents, coefficient in self.terms.items()
+            if coefficient != 0
+        ]
+        kept.sort(reverse=True)
+        names = [self.names[place] for place in order]
+        return _sum([(*pq, _monomial(key, names), sum(map(bool, key))) for key, pq in kept])
 
     def expand(self) -> Multivariate:
         """The polynomial itself."""
         return self
 
 
+def _monomial(exponents: Sequence[int], names: Sequence[str]) -> str:
+    powers = zip(names, exponents, strict=True)
+    return "*".join(_power_text(name, exponent) for name, exponent in powers if exponent)
+
+
+def factored_text(leading: Any, roots: Sequence[Any], name: str) -> str:
+    """`leading` × the product of (x − root), factored over the integers as sympy does."""
+    p, q = ratio(leading)
+    counts: dict[tuple[int, int], int] = {}
+    for root in roots:
+        numerator, denominator = ratio(root)
+        q *= denominator
+        factor = (denominator, -numerator)  # denominator*x - numerator
+        counts[factor] = counts.get(factor, 0) + 1
+    content = Fraction(p, q)
+    power_of_variable = counts.pop((1, 0), 0)
+    parts = [str(abs(content.numerator))] if abs(content.numerator) != 1 else []
+    if power_of_variable:
+        parts.append(_power_text(name, power_of_variable))
+    for (slope, constant), count in sorted(counts.items()):
+        parts.append(_power_text(f"({Univariate((constant, slope), name)})", count))
+    text = ("-" if content < 0 else "") + "*".join(parts)
+    return text if content.denominator == 1 else f"{text}/{content.denominator}"
+
+
+@dataclass(slots=True, eq=False)
 class Surd:
     """A rational combination of square roots: square-free radicand → multiple."""
 
-    __slots__ = ("parts",)
+    parts: dict[int, Fraction]
 
-    def __init__(self, parts: Mapping[int, Fraction]) -> None:
-        self.parts: Final = {radicand: part for radicand, part in parts.items() if part}
+    def __post_init__(self) -> None:
+        self.parts = {radicand: part for radicand, part in self.parts.items() if part}
 
     def __str__(self) -> str:
         radicands = [radicand for radicand in self.parts if radicand != 1]
         if len(radicands) > 1:
             raise ValueError(f"more than one square root is left: {self.parts}")
-        radicand = radicands[0] if radicands else 2
-        zero = Fraction(0)
-        return surd_text(self.parts.get(1, zero), self.parts.get(radicand, zero), radicand)
+        terms: list[Term] = [
+            (*part.as_integer_ratio(), "" if radicand == 1 else f"sqrt({radicand})", radicand > 1)
+            for radicand, part in sorted(self.parts.items())
+        ]
+        # Both are numbers to sympy, which then orders the terms by value, the smaller first,
+        # unless the number is positive and the surd negative.
+        if len(terms) > 1 and not terms[0][0] > 0 > terms[1][0]:
+            number, multiple = self.parts[1], self.parts[radicands[0]]
+            if float(number) > float(multiple) * sqrt(radicands[0]):
+                terms.reverse()
+        return _sum(terms)
 
     def __eq__(self, other: object) -> bool:
-        if other == 0:
-            return not self.parts
-        return NotImplemented
+        return not self.parts if other == 0 else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -145,17 +224,24 @@ class Surd:
         return Surd({radicand: 1 / (part * radicand)})
 
 
+@dataclass(slots=True, eq=False)
 class Power:
     """A rational power of a positive symbol."""
 
-    __slots__ = ("exponent", "name")
-
-    def __init__(self, name: str, exponent: Fraction) -> None:
-        self.name: Final = name
-        self.exponent: Final = exponent
+    name: str
+    exponent: Fraction
 
     def __str__(self) -> str:
-        return power_text(self.name, self.exponent)
+        p, q = self.exponent.as_integer_ratio()
+        if p == 0:
+            return "1"
+        if q == 2 and abs(p) == 1:
+            return f"sqrt({self.name})" if p > 0 else f"1/sqrt({self.name})"
+        if q != 1:
+            return f"{self.name}**({p}/{q})"
+        if p == -1:
+            return f"1/{self.name}"
+        return _power_text(self.name, p) if p > 0 else f"{self.name}**({p})"
 
     def __mul__(self, other: Power) -> Power:
         return Power(self.name, self.exponent + other.exponent)
@@ -165,13 +251,11 @@ class Power:
         return Power(self.name, -self.exponent)
 
 
+@dataclass(slots=True, eq=False)
 class Applied:
     """A function applied to something, like `f(g(x))`."""
 
-    __slots__ = ("text",)
-
-    def __init__(self, text: str) -> None:
-        self.text: Final = text
+    text: str
 
     def __str__(self) -> str:
         return self.text
@@ -180,22 +264,27 @@ class Applied:
         return Combination([(coefficient, self.text)])
 
 
+@dataclass(slots=True, eq=False)
 class Combination:
-    """A sum like `2*f(x) + a*g(x)`: coefficients are integers or symbols."""
+    """A sum like `2*f(x) + a*g(x)` of distinct functions; coefficients are integers or symbols."""
 
-    __slots__ = ("terms",)
-
-    def __init__(self, terms: list[tuple[Any, str]]) -> None:
-        self.terms: Final = terms
+    terms: list[tuple[Any, str]]
 
     def __add__(self, other: Combination) -> Combination:
         return Combination(self.terms + other.terms)
 
     def __str__(self) -> str:
-        return combination_text(self.terms)
+        printed: list[tuple[tuple[int, str], Term]] = []
+        for coefficient, function in self.terms:
+            name = getattr(coefficient, "name", None)
+            if name is not None:  # sympy sorts symbols before functions
+                printed.append(((0, name), (1, 1, f"{name}*{function}", 2)))
+            else:
+                printed.append(((1, function), (int(coefficient), 1, function, 1)))
+        return _sum([term for _, term in sorted(printed)])
 
 
-@lru_cache(maxsize=65536)
+@functools.lru_cache(maxsize=65536)
 def square_part(value: int) -> tuple[int, int]:
     """(a, b) with value = a² · b and b square-free."""
     outside = 1
@@ -211,23 +300,9 @@ def value_of(op: Any) -> Any:
 
 def _constant(op: Any) -> Any:
     value = op.value
-    if isinstance(value, sympy.Symbol):
+    if isinstance(value, Symbol):
         return Power(value.name, Fraction(1))
     return Surd({1: Fraction(*ratio(value))})
-
-
-def _sum(op: Any) -> Any:
-    first, *rest = (value_of(child) for child in op.children)
-    for value in rest:
-        first = first + value
-    return first
-
-
-def _product(op: Any) -> Any:
-    first, *rest = (value_of(child) for child in op.children)
-    for value in rest:
-        first = first * value
-    return first
 
 
 def _power(op: Any) -> Any:
@@ -243,10 +318,10 @@ def _square_root(op: Any) -> Surd:
 
 
 _RULES: Final[dict[str, Callable[[Any], Any]]] = {
-    "Add": _sum,
+    "Add": lambda op: functools.reduce(operator.add, map(value_of, op.children)),
     "Constant": _constant,
     "Div": lambda op: value_of(op.children["numer"]) * value_of(op.children["denom"]).inverse(),
-    "Mul": _product,
+    "Mul": lambda op: functools.reduce(operator.mul, map(value_of, op.children)),
     "PolynomialOp": lambda op: op.sympy(),
     "Pow": _power,
     "Sqrt": _square_root,

@@ -16,15 +16,15 @@ from tangobench.pipeline.dm_math.combinations import MODULES
 from tangobench.pipeline.dm_math.draw import draw
 from tangobench.pipeline.dm_math.fast import numbers
 from tangobench.pipeline.dm_math.fast.polynomials import solve_linear_2d
-from tangobench.pipeline.dm_math.fast.text import (
-    combination_text,
+from tangobench.pipeline.dm_math.fast.values import (
+    Combination,
+    Multivariate,
+    Power,
+    Surd,
+    Univariate,
     factored_text,
-    polynomial_text,
-    power_text,
-    surd_text,
-    univariate_text,
+    square_part,
 )
-from tangobench.pipeline.dm_math.fast.values import square_part
 
 SMALL = st.integers(-60, 60)
 NONZERO = SMALL.filter(bool)
@@ -90,13 +90,13 @@ def test_polynomials_print_as_sympys(names, terms):
         c * prod(v**e for v, e in zip(variables, powers, strict=True))
         for powers, c in terms.items()
     )
-    assert polynomial_text(terms, names[:2]) == str(expression)
+    assert str(Multivariate(terms, names[:2])) == str(expression)
 
 
 @given(coefficients=st.lists(RATIONALS, min_size=1, max_size=5), names=NAMES)
 def test_univariate_polynomials_print_as_sympys(coefficients, names):
     x = sympy.Symbol(names[0])
-    assert univariate_text(coefficients, names[0]) == str(
+    assert str(Univariate(coefficients, names[0])) == str(
         sum(c * x**power for power, c in enumerate(coefficients))
     )
 
@@ -117,13 +117,13 @@ def test_factorisations_print_as_sympys(roots, leading):
 @given(a=RATIONALS, b=RATIONALS, radicand=st.sampled_from([2, 3, 5, 7, 11, 13, 17, 19]))
 def test_surds_print_as_sympys(a, b, radicand):
     parts = Fraction(a.p, a.q), Fraction(b.p, b.q)
-    assert surd_text(*parts, radicand) == str(a + b * sympy.sqrt(radicand))
+    assert str(Surd({1: parts[0], radicand: parts[1]})) == str(a + b * sympy.sqrt(radicand))
 
 
 @given(exponent=RATIONALS)
 def test_powers_print_as_sympys(exponent):
     x = sympy.Symbol("x", positive=True)
-    assert power_text("x", Fraction(exponent.p, exponent.q)) == str(x**exponent)
+    assert str(Power("x", Fraction(exponent.p, exponent.q))) == str(x**exponent)
 
 
 @given(
@@ -138,7 +138,7 @@ def test_combinations_of_functions_print_as_sympys(names, coefficients):
     functions = [sympy.Function(name)(x) for name in names[:2]]
     expected = sum(c * f for c, f in zip(coefficients, functions, strict=True))
     terms = [(c, str(f)) for c, f in zip(coefficients, functions, strict=True)]
-    assert combination_text(terms) == str(expected)
+    assert str(Combination(terms)) == str(expected)
 
 
 @given(a=NONZERO, b=NONZERO, c=SMALL, t=SMALL)
