@@ -29,7 +29,6 @@ from tangobench.pipeline.core.sealed import case_json
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.dm_math import fast
 from tangobench.pipeline.dm_math import generator as official
-from tangobench.pipeline.dm_math.build import generator_identity
 from tangobench.pipeline.dm_math.combinations import NAMES, Split
 from tangobench.pipeline.dm_math.draw import Draw, draw
 from tangobench.pipeline.dm_math.stages import DRAW, DrawArgs
@@ -129,7 +128,7 @@ def compare(seed: int, split: Split, start: int, count: int) -> dict[str, Any]:
         "draws_compared": calls,
         "differences": differences,
         "python": platform.python_version(),
-        "generator": generator_identity(),
+        "generator": official.identity(),
         "upstream_rows_per_second": round(rows / totals[0], 1),
         "rows_per_second": round(rows / totals[1], 1),
         "times_upstream": round(totals[0] / totals[1], 2),
@@ -182,7 +181,7 @@ def wall_time(workers: int, count: int) -> float:
 
 
 def unit(name: str, count: int) -> Unit:
-    return DRAW.unit(name, DrawArgs(generator_identity(), 9, "train", ((name, 0, count),)))
+    return DRAW.unit(name, DrawArgs(official.identity(), 9, "train", ((name, 0, count),)))
 
 
 def wall(work: Callable[[], object]) -> float:

@@ -1,11 +1,9 @@
 """One example of the DeepMind Mathematics dataset by its address.
 
-- `draw_named(seed, split, name, index)` depends on its four arguments alone: each attempt seeds
-  all generators from a hash of (seed, split, combination name, index, attempt).
+- `draw` depends on (seed, split, combination, index) alone: each attempt seeds all generators from
+  a hash of (seed, split, combination name, index, attempt).
 - An attempt is rejected when the question has more than 160 characters, the answer more than 30
   (upstream's limits), or the question belongs to the other split; then the next attempt follows.
-
-Usage: `draw_named(0, "train", "numbers__gcd/hard", 17).question`
 """
 
 import hashlib
@@ -22,6 +20,7 @@ from tangobench.pipeline.dm_math.combinations import (
     NAMES,
     AnySplit,
     Split,
+    side_of,
     split_of,
 )
 from tangobench.pipeline.dm_math.generator import Generator
@@ -29,51 +28,38 @@ from tangobench.pipeline.dm_math.generator import Generator
 # The rarest accepted example is 1 draw in 3,200 (`comparison__sort_more`: nearly all its answers
 # are too long), so this many misses in a row mean an empty space.
 MAX_ATTEMPTS: Final = 200_000
-_REASONS: Final = ("long_question", "long_answer", "other_split", "unfinished")
+REJECTIONS: Final = ("long_question", "long_answer", "other_split", "unfinished")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Draw:
-    """An accepted example and what was rejected before it."""
+    """An accepted example, and how many draws before it were rejected, by REJECTIONS."""
 
     question: str
     answer: str
-    long_question: int
-    long_answer: int
-    other_split: int
-    unfinished: int
+    rejected: dict[str, int]
 
     @property
     def attempts(self) -> int:
         """Calls of the generator, the accepted one included."""
-        return 1 + self.long_question + self.long_answer + self.other_split + self.unfinished
+        return 1 + sum(self.rejected.values())
 
 
 def draw(
     seed: int,
-    split: Split,
-    combination: int,
-    index: int,
-    generator: Generator | None = None,
-) -> Draw:
-    """The example at this address, by the fast generator unless another is given."""
-    return draw_named(seed, split, NAMES[combination], index, generator)
-
-
-def draw_named(
-    seed: int,
     split: AnySplit,
-    name: str,
+    combination: int | str,
     index: int,
     generator: Generator | None = None,
 ) -> Draw:
-    """The example of `MODULE/DIFFICULTY`; a test question is one that training may not have."""
+    """The example of a combination (`MODULE/DIFFICULTY` or its number) by the fast generator."""
     generator = generator or _shared_generator()
+    name = NAMES[combination] if isinstance(combination, int) else combination
     module, _, difficulty = name.partition("/")
-    side: Split = "train" if split == "train" else "validation"
-    rejected = dict.fromkeys(_REASONS, 0)
+    rejected = dict.fromkeys(REJECTIONS, 0)
     for attempt in range(MAX_ATTEMPTS):
-        _seed(generator, f"{seed}/{split}/{name}/{index}/{attempt}")
+        bits = hashlib.sha256(f"{seed}/{split}/{name}/{index}/{attempt}".encode()).digest()
+        generator.seed(*(int.from_bytes(part) for part in (bits[:8], bits[8:12], bits[12:20])))
         try:
             problem = generator.problem(module, DIFFICULTIES.index(difficulty))
         except AssertionError:
@@ -83,9 +69,9 @@ def draw_named(
             continue
         question = str(problem.question)
         answer = str(problem.answer) if len(question) <= MAX_QUESTION else ""
-        reason = refusal(question, answer, side)
+        reason = _refusal(question, answer, side_of(split))
         if reason is None:
-            return Draw(question=question, answer=answer, **rejected)
+            return Draw(question, answer, rejected)
         rejected[reason] += 1
     raise InputError(
         f"{name} gave no {split} question in {MAX_ATTEMPTS} attempts (index {index}, seed {seed})",
@@ -94,22 +80,12 @@ def draw_named(
     )
 
 
-def refusal(question: str, answer: str, side: Split) -> str | None:
-    """Why an example is not taken, if it is not."""
+def _refusal(question: str, answer: str, side: Split) -> str | None:
     if len(question) > MAX_QUESTION:
         return "long_question"
     if len(answer) > MAX_ANSWER:
         return "long_answer"
     return None if split_of(question) == side else "other_split"
-
-
-def _seed(generator: Generator, address: str) -> None:
-    bits = hashlib.sha256(address.encode()).digest()
-    generator.seed(
-        int.from_bytes(bits[:8], "big"),
-        int.from_bytes(bits[8:12], "big"),
-        int.from_bytes(bits[12:20], "big"),
-    )
 
 
 @cache

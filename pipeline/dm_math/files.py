@@ -1,13 +1,9 @@
 """The pre-generated files of DeepMind Mathematics (v1.0) as a source instead of the generator.
 
-- Layout: `train-easy/MODULE.txt`, `train-medium/`, `train-hard/`, `interpolate/`, `extrapolate/`;
-  question and answer on alternating lines.
 - Every line is checked: an odd number of lines, an empty or over-long line and a character outside
   the 69 are errors that name file and line. Memory does not depend on the size of a file.
 - The question's hash decides its side as for generated examples; the first accepted ones of a file
   are taken, in file order. Files are named by their sha256, so a root does not depend on the place.
-
-Usage: `scanned = scan_files(folder, NAMES, job)`, then `read_files(scanned, "train", 500, job)`.
 """
 
 from __future__ import annotations
@@ -16,11 +12,12 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.build import Arguments, Job, Output, Record, Stage, UnitResult
+from tangobench.pipeline.core.build import Arguments, Job, Output, Stage, Unit, UnitResult
 from tangobench.pipeline.core.hashing import canonical_json
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.dm_math import vocabulary
@@ -29,10 +26,13 @@ from tangobench.pipeline.dm_math.combinations import (
     MAX_ANSWER,
     MAX_QUESTION,
     AnySplit,
+    Group,
+    Split,
+    side_of,
     split_of,
 )
-from tangobench.pipeline.dm_math.draw import Draw
-from tangobench.pipeline.dm_math.stages import Rows
+from tangobench.pipeline.dm_math.draw import REJECTIONS, Draw
+from tangobench.pipeline.dm_math.stages import rows_unit
 
 _ALLOWED: Final = vocabulary.CHARACTERS.encode()
 _LONGEST_LINE: Final = 4096  # bytes read at once; a question has 160
@@ -60,13 +60,8 @@ class Scanned(UnitResult):
     train: int
     validation: int
 
-    def accepted(self, split: AnySplit) -> int:
-        """Examples that a split may have."""
-        return self.train if split == "train" else self.validation
 
-
-@dataclass(frozen=True, slots=True)
-class MathFile:
+class MathFile(NamedTuple):
     """A scanned file of one combination or test module."""
 
     name: str
@@ -94,10 +89,12 @@ def path_of(folder: Path, name: str) -> Path:
     return folder / part / f"{module}.txt"
 
 
-def found_files(source: str, names: Sequence[str]) -> list[ScanArgs]:
-    """The files of some combinations; all must be there."""
-    found = []
-    for path in (path_of(Path(source).expanduser().absolute(), name) for name in names):
+def found_files(source: str, groups: Sequence[Group]) -> dict[str, ScanArgs]:
+    """The files of some groups by combination; all must be there."""
+    folder = Path(source).expanduser().absolute()
+    found = {}
+    for name in (name for group in groups for name in group.names):
+        path = path_of(folder, name)
         if not path.is_file():
             raise InputError(
                 f"{path} is missing",
@@ -106,33 +103,37 @@ def found_files(source: str, names: Sequence[str]) -> list[ScanArgs]:
                 path=str(path),
             )
         status = path.stat()
-        found.append(ScanArgs(path, status.st_size, status.st_mtime_ns))
+        found[name] = ScanArgs(path, status.st_size, status.st_mtime_ns)
     return found
 
 
-def scan_files(source: str, names: Sequence[str], job: Job) -> list[MathFile]:
+def scan_files(source: str, groups: Sequence[Group], job: Job) -> list[MathFile]:
     """Check every line of every file and count what each side may have."""
-    found = found_files(source, names)
-    units = [SCAN.unit(name, args, args.size) for name, args in zip(names, found, strict=True)]
+    found = found_files(source, groups)
+    records = job.run(SCAN, [SCAN.unit(name, args, args.size) for name, args in found.items()])
     return [
         MathFile(name, args, Scanned.of(record))
-        for name, args, record in zip(names, found, job.run(SCAN, units), strict=True)
+        for (name, args), record in zip(found.items(), records, strict=True)
     ]
 
 
-def read_files(files: Sequence[MathFile], split: AnySplit, count: int, job: Job) -> list[Record]:
-    """The first `count` accepted examples of each file."""
-    for file in files:
-        there = file.scanned.accepted(split)
-        if there < count:
+def read_units(files: Sequence[MathFile], groups: Sequence[Group]) -> list[Unit]:
+    """Units that read the first accepted examples of each file of each group."""
+    by_name = {file.name: file for file in files}
+    units = []
+    for group, file in [(g, by_name[name]) for g in groups for name in g.names]:
+        there = getattr(file.scanned, side_of(group.split))
+        if there < group.each:
             raise InputError(
-                f"{file.args.path} has {there:,} examples for {split}, {count:,} are asked for",
+                f"{file.args.path} has {there:,} examples for {group.split}, {group.each:,} are "
+                "asked for",
                 kind="too-few-examples",
                 fix="ask for fewer of each with --set",
                 path=str(file.args.path),
             )
-    units = [READ.unit(f"{split} {f.name}", ReadArgs(f, split, count), count) for f in files]
-    return job.run(READ, units)
+        args = ReadArgs(file, group.split, group.each)
+        units.append(READ.unit(f"{group.split} {file.name}", args, group.each))
+    return units
 
 
 def identity(files: Sequence[MathFile]) -> dict[str, Any]:
@@ -158,21 +159,19 @@ def scan_file(args: ScanArgs, _store: Store) -> Output:
 
 def read_file(args: ReadArgs, _store: Store) -> Output:
     """Rows of the first accepted examples; what came before them is counted."""
-    rows, taken, other = Rows(), 0, 0
-    side = "train" if args.split == "train" else "validation"
-    path = args.file.args.path
-    for number, question, answer in _pairs(args.file.args):
-        text = _checked(question, MAX_QUESTION, path, number)
-        if split_of(text) != side:
-            other += 1
-            continue
-        given = _checked(answer, MAX_ANSWER, path, number + 1)
-        none = {"long_question": 0, "long_answer": 0, "unfinished": 0}
-        rows.add(args.file.name, Draw(question=text, answer=given, other_split=other, **none))
-        taken, other = taken + 1, 0
-        if taken == args.count:
-            break
-    return rows.output()
+    accepted = islice(_accepted(args.file.args, side_of(args.split)), args.count)
+    return rows_unit((args.file.name, example) for example in accepted)
+
+
+def _accepted(file: ScanArgs, side: Split) -> Iterator[Draw]:
+    rejected = dict.fromkeys(REJECTIONS, 0)
+    for number, question, answer in _pairs(file):
+        text = _checked(question, MAX_QUESTION, file.path, number)
+        if split_of(text) == side:
+            yield Draw(text, _checked(answer, MAX_ANSWER, file.path, number + 1), dict(rejected))
+            rejected["other_split"] = 0
+        else:
+            rejected["other_split"] += 1
 
 
 def _pairs(file: ScanArgs) -> Iterator[tuple[int, bytes, bytes]]:

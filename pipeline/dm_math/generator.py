@@ -26,16 +26,22 @@ Usage: `generator = load(); generator.seed(1, 2, 3); generator.problem("numbers_
 """
 
 import importlib
+import importlib.metadata
+import importlib.util
 import random
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 import sympy
 
+from tangobench.errors import InputError
+from tangobench.pipeline.core.hashing import digest, sha256_file
 from tangobench.pipeline.dm_math.combinations import LEVELS
 
 PACKAGE: Final = "mathematics_dataset"
@@ -247,6 +253,31 @@ def _descriptions(entities: Iterable[Any]) -> str:
         if not entity.expression_used:
             parts.append(entity.description)
     return " ".join(part for part in parts if part)
+
+
+def identity() -> dict[str, Any]:
+    """What decides the rows besides the spec."""
+    return {
+        "generator": PACKAGE,
+        "version": importlib.metadata.version(PACKAGE),
+        "files_sha256": _package_digest(),
+        "sympy": importlib.metadata.version("sympy"),
+        "patch": PATCH_VERSION,
+    }
+
+
+@cache
+def _package_digest() -> str:
+    """Digest of the generator's own source files, tests left out."""
+    found = importlib.util.find_spec(PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        raise InputError(
+            f"package {PACKAGE} is not installed", kind="generator-missing", fix="make setup"
+        )
+    root = Path(found.submodule_search_locations[0])
+    every = sorted(p.relative_to(root).as_posix() for p in root.rglob("*.py"))
+    kept = [name for name in every if not name.endswith("_test.py")]
+    return digest([[name, sha256_file(root / name)] for name in kept])
 
 
 def ascending_factors(value: Any) -> dict[int, int]:

@@ -1,11 +1,8 @@
-"""The three stages of the math datasets: draw examples, audit combinations, assemble shards.
+"""The three stages of the math datasets: draw examples, audit questions, assemble shards.
 
-- `draw_unit` stores the rows of a few pieces; `audit_combinations` counts distinct questions and
-  proves that each is on its own side of the hash; `assemble_shard` interleaves the combinations.
-- Order of rows: index-major. Row r of a split is example r // n of combination r % n, so every
+- Order of rows: index-major. Row r of a group is example r // n of combination r % n, so every
   prefix and every shard holds all n combinations equally.
-
-Usage: `job.run(DRAW, [DRAW.unit(label, DrawArgs(...))])`
+- The audit reads every question back from its tokens: its hash must allow it in its split.
 """
 
 from __future__ import annotations
@@ -31,9 +28,8 @@ from tangobench.pipeline.core.build import (
 from tangobench.pipeline.core.hashing import canonical_json
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.dm_math import vocabulary
-from tangobench.pipeline.dm_math.combinations import AnySplit, split_of
-from tangobench.pipeline.dm_math.draw import Draw, draw_named
-from tangobench.pipeline.dm_math.summary import REJECTIONS
+from tangobench.pipeline.dm_math.combinations import AnySplit, side_of, split_of
+from tangobench.pipeline.dm_math.draw import REJECTIONS, Draw, draw
 from tangobench.pipeline.dm_math.units import Found
 
 
@@ -60,92 +56,58 @@ class DrawResult(UnitResult):
 
 
 def draw_unit(args: DrawArgs, _store: Store) -> Output:
-    """Rows of the pieces in order, and what was rejected, by combination."""
-    rows = Rows()
-    for name, first, last in args.pieces:
-        for index in range(first, last):
-            rows.add(name, draw_named(args.seed, args.split, name, index))
-    return rows.output()
+    """Rows of the pieces in order."""
+    return rows_unit(
+        (name, draw(args.seed, args.split, name, index))
+        for name, first, last in args.pieces
+        for index in range(first, last)
+    )
 
 
-class Rows:
-    """Encoded examples of one unit."""
-
-    def __init__(self) -> None:
-        self._tokens: list[npt.NDArray[np.uint8]] = []
-        self._starts: list[int] = []
-        self._rejected: dict[str, list[int]] = {}
-
-    def add(self, name: str, example: Draw) -> None:
-        """The next row."""
+def rows_unit(examples: Iterable[tuple[str, Draw]]) -> Output:
+    """Encoded examples (of combinations by name), and what was rejected."""
+    rows, starts = [], []
+    rejected: dict[str, list[int]] = {}
+    for name, example in examples:
         tokens, start = vocabulary.encode(example.question, example.answer)
-        self._tokens.append(tokens)
-        self._starts.append(start)
-        counts = self._rejected.setdefault(name, [0] * len(REJECTIONS))
-        for place, field in enumerate(REJECTIONS):
-            counts[place] += getattr(example, field)
-
-    def output(self) -> Output:
-        """The unit's object and record."""
-        lengths = [len(row) for row in self._tokens]
-        arrays = {
-            "tokens": np.concatenate(self._tokens),
-            "offsets": offsets_of(lengths),
-            "target_start": np.array(self._starts, np.uint16),
-        }
-        return Output(pack(arrays), DrawResult(self._rejected, max(lengths)).plain())
+        rows.append(tokens)
+        starts.append(start)
+        before = rejected.get(name, [0] * len(REJECTIONS))
+        rejected[name] = [a + b for a, b in zip(before, example.rejected.values(), strict=True)]
+    lengths = [len(row) for row in rows]
+    arrays = {
+        "tokens": np.concatenate(rows),
+        "offsets": offsets_of(lengths),
+        "target_start": np.array(starts, np.uint16),
+    }
+    return Output(pack(arrays), DrawResult(rejected, max(lengths)).plain())
 
 
 @dataclass(frozen=True, slots=True)
 class AuditArgs(Arguments):
-    """Where the examples of some combinations are: (name, split, places)."""
+    """Where the examples of some sets (name, split, places) are."""
 
-    found: tuple[tuple[str, AnySplit, tuple[Found, ...]], ...]
+    sets: tuple[tuple[str, AnySplit, tuple[Found, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AuditResult(UnitResult):
-    """[name, split, distinct questions] and [name, questions that two splits share]."""
+    """[name, split, distinct questions, those whose hash belongs to the other side] of each set."""
 
-    distinct: list[tuple[str, AnySplit, int]]
-    shared: list[tuple[str, int]]
-
-
-def audit_combinations(args: AuditArgs, store: Store) -> Output:
-    """How many questions of each combination are distinct, and how many its splits share."""
-    questions: dict[str, list[set[bytes]]] = {}
-    distinct: list[tuple[str, AnySplit, int]] = []
-    for name, split, found in args.found:
-        own = set(_questions(_read(store, found)))
-        questions.setdefault(name, []).append(own)
-        distinct.append((name, split, len(own)))
-    shared = [
-        (name, sum(map(len, sets)) - len(set().union(*sets))) for name, sets in questions.items()
-    ]
-    result = AuditResult(distinct, shared).plain()
-    return Output(canonical_json(result), result)
+    sets: list[tuple[str, AnySplit, int, int]]
 
 
-@dataclass(frozen=True, slots=True)
-class SidesArgs(Arguments):
-    """Where test examples are."""
-
-    found: tuple[Found, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SidesResult(UnitResult):
-    """Distinct questions, and how many of them training may have."""
-
-    distinct: int
-    misplaced: int
-
-
-def audit_sides(args: SidesArgs, store: Store) -> Output:
-    """Read every question back from its tokens and ask its hash for its side."""
-    questions = {vocabulary.text(data) for data in _questions(_read(store, args.found))}
-    misplaced = sum(split_of(question) == "train" for question in questions)
-    result = SidesResult(len(questions), misplaced).plain()
+def audit_questions(args: AuditArgs, store: Store) -> Output:
+    """How many questions of each set are distinct, and how many of them its split may not have."""
+    sets = []
+    for name, split, found in args.sets:
+        rows, starts = _read(store, found)
+        data = rows.values.to_numpy().tobytes()
+        bounds = zip(rows.offsets.to_pylist(), starts.tolist(), strict=False)
+        questions = {data[offset : offset + start] for offset, start in bounds}
+        misplaced = sum(split_of(vocabulary.text(q)) != side_of(split) for q in questions)
+        sets.append((name, split, len(questions), misplaced))
+    result = AuditResult(sets).plain()
     return Output(canonical_json(result), result)
 
 
@@ -195,15 +157,6 @@ def _read(store: Store, found: Iterable[Found]) -> tuple[pa.ListArray, npt.NDArr
     return rows, np.concatenate(starts)
 
 
-def _questions(read: tuple[pa.ListArray, npt.NDArray[np.uint16]]) -> list[bytes]:
-    """The tokens of each row before its answer."""
-    rows, starts = read
-    data = rows.values.to_numpy().tobytes()
-    bounds = zip(rows.offsets.to_pylist(), starts.tolist(), strict=False)
-    return [data[offset : offset + start] for offset, start in bounds]
-
-
 DRAW: Final = Stage("dm-draw", 2, draw_unit)
-AUDIT: Final = Stage("dm-audit", 2, audit_combinations)
-SIDES: Final = Stage("dm-sides", 1, audit_sides)
+AUDIT: Final = Stage("dm-audit", 3, audit_questions)
 ASSEMBLE: Final = Stage("dm-assemble", 2, assemble_shard)

@@ -1,11 +1,7 @@
-"""What the lock and the card of the math dataset say about its draws.
-
-- One table, combination by column, holds every rejection and repetition; totals come from it.
-
-Usage: `table = combination_table(rows, drawn, distinct); drops(table)`
-"""
+"""What the lock and the card of the math datasets say about their draws."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tangobench.catalogue import ONE_DISTRIBUTION
@@ -14,84 +10,104 @@ from tangobench.pipeline.dm_math.combinations import (
     MAX_QUESTION,
     MODULES,
     NAMES,
-    SPLITS,
     TEST_NAMES,
-    Split,
+    AnySplit,
+    Group,
 )
-
-Table = dict[str, dict[str, int]]
+from tangobench.pipeline.dm_math.draw import REJECTIONS
+from tangobench.pipeline.dm_math.stages import DrawResult
 
 # A combination is named as small when at least this share of its rows repeats another.
 SMALL_SPACE: Final = 0.01
-REJECTIONS: Final = ("long_question", "long_answer", "other_split", "unfinished")
-COLUMNS: Final = tuple(
-    f"{split}_{column}" for split in SPLITS for column in (*REJECTIONS, "repeated")
+_REASONS: Final = (
+    f"draws with a question over {MAX_QUESTION} characters",
+    f"draws with an answer over {MAX_ANSWER} characters",
+    "draws whose question belongs to the other split",
+    "draws that the generator could not finish",
 )
 
 
-def combination_table(
-    rows: Mapping[Split, int],
-    rejected: Mapping[Split, Sequence[Mapping[str, Sequence[int]]]],
-    distinct: Mapping[tuple[str, str], int],
-) -> Table:
-    """Rejections and repeated questions by combination."""
-    table = {name: dict.fromkeys(COLUMNS, 0) for name in NAMES}
-    for split, units in rejected.items():
-        for unit in units:
-            for name, counts in unit.items():
-                for column, count in zip(REJECTIONS, counts, strict=True):
-                    table[name][f"{split}_{column}"] += count
-    for name in NAMES:
-        for split in SPLITS:
-            table[name][f"{split}_repeated"] = rows[split] - distinct[name, split]
-    return table
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What a group's draws counted: rejections and distinct questions by name, longest row."""
 
+    group: Group
+    rejected: dict[str, list[int]]
+    distinct: dict[str, int]
+    longest: int
 
-def counts(rows: Mapping[Split, int], table: Table) -> dict[str, Any]:
-    """Rows, draws and repeated questions by split."""
-    totals: dict[str, Any] = {"combinations": len(NAMES)}
-    for split in SPLITS:
-        rejected = sum(row[f"{split}_{column}"] for row in table.values() for column in REJECTIONS)
-        all_rows = len(NAMES) * rows[split]
-        totals[split] = {
-            "rows": all_rows,
-            "draws": all_rows + rejected,
-            "repeated_questions": sum(row[f"{split}_repeated"] for row in table.values()),
+    def counts(self) -> dict[str, int]:
+        """Rows, draws and repeated questions."""
+        rows = self.group.rows
+        return {
+            "rows": rows,
+            "draws": rows + sum(map(sum, self.rejected.values())),
+            "repeated_questions": rows - sum(self.distinct.values()),
         }
-    return totals
 
 
-def drops(table: Table) -> dict[str, int]:
+def tally(
+    group: Group, results: Sequence[DrawResult], distinct: Mapping[tuple[str, AnySplit], int]
+) -> Tally:
+    """The sums over a group's units."""
+    rejected = {name: [0] * len(REJECTIONS) for name in group.names}
+    for result in results:
+        for name, counts in result.rejected.items():
+            rejected[name] = [a + b for a, b in zip(rejected[name], counts, strict=True)]
+    named = (*group.names, group.config)
+    own = {name: distinct[name, group.split] for name in named if (name, group.split) in distinct}
+    return Tally(group, rejected, own, max(result.longest for result in results))
+
+
+def drops(tallies: Sequence[Tally]) -> dict[str, int]:
     """Rejected draws by reason."""
-    return reasons(
-        {
-            column: sum(row[f"{split}_{column}"] for row in table.values() for split in SPLITS)
-            for column in REJECTIONS
-        }
-    )
+    counts = [row for tally in tallies for row in tally.rejected.values()]
+    return dict(zip(_REASONS, map(sum, zip(*counts, strict=True)), strict=True))
 
 
-def reasons(totals: Mapping[str, int]) -> dict[str, int]:
-    """Totals of REJECTIONS under names for people."""
+def combinations(tallies: Sequence[Tally]) -> dict[str, Any]:
+    """Counts, notes and card of `dm_math`."""
+    table: dict[str, list[int]] = {name: [] for name in NAMES}
+    small: dict[str, dict[str, int]] = {}
+    for name in NAMES:
+        for tally in tallies:
+            split, each, distinct = tally.group.split, tally.group.each, tally.distinct[name]
+            table[name] += [*tally.rejected[name], each - distinct]
+            if each - distinct >= SMALL_SPACE * each:
+                found = small.setdefault(name, {})
+                found |= {f"{split}_rows": each, f"{split}_distinct": distinct}
+    columns = (*REJECTIONS, "repeated")
     return {
-        f"draws with a question over {MAX_QUESTION} characters": totals["long_question"],
-        f"draws with an answer over {MAX_ANSWER} characters": totals["long_answer"],
-        "draws whose question belongs to the other split": totals["other_split"],
-        "draws that the generator could not finish": totals["unfinished"],
+        "counts": {"combinations": len(NAMES)} | {t.group.split: t.counts() for t in tallies},
+        "notes": {
+            "combinations": list(NAMES),
+            "row_order": "row r is example r // 168 of combination r % 168",
+            "per_combination_columns": [f"{t.group.split}_{c}" for t in tallies for c in columns],
+            "per_combination": table,
+            "small_spaces": small,
+            "longest_row": max(tally.longest for tally in tallies),
+        },
+        "card": CARD,
     }
 
 
-def small_spaces(rows: Mapping[Split, int], table: Table) -> Table:
-    """Combinations with so few questions that they repeat: rows and distinct questions."""
-    small: Table = {}
-    for name, row in table.items():
-        for split in SPLITS:
-            repeated = row[f"{split}_repeated"]
-            if repeated >= SMALL_SPACE * rows[split]:
-                found = small.setdefault(name, {})
-                found[f"{split}_rows"] = rows[split]
-                found[f"{split}_distinct"] = rows[split] - repeated
-    return small
+def tests(tallies: Sequence[Tally]) -> dict[str, Any]:
+    """Counts, notes and card of `dm_math_tests`."""
+    return {
+        "counts": {
+            tally.group.config: {"modules": len(tally.group.names), **tally.counts()}
+            for tally in tallies
+        },
+        "notes": {
+            "combinations": list(TEST_NAMES),
+            "row_order": "row r is example r // n of module r % n, n modules in the config",
+            "per_module_columns": list(REJECTIONS),
+            "per_module": {n: row for tally in tallies for n, row in tally.rejected.items()},
+            "questions_that_training_may_have": 0,  # else the audit has refused them
+            "longest_row": max(tally.longest for tally in tallies),
+        },
+        "card": TESTS_CARD,
+    }
 
 
 CARD: Final = {

@@ -1,7 +1,4 @@
-"""One mathematics row as question and answer, and where a question is or why it cannot be there.
-
-Usage: `why(folder, lock, "What is 3 + 4?")`.
-"""
+"""One mathematics row as question and answer, and where a question is or why it cannot be there."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 from tangobench.errors import InputError
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.dm_math import vocabulary
-from tangobench.pipeline.dm_math.combinations import MAX_QUESTION, NAMES, AnySplit, split_of
+from tangobench.pipeline.dm_math.combinations import CONFIGS, MAX_QUESTION, AnySplit, split_of
 from tangobench.pipeline.reading import Dataset, Rows, open_dataset
 
 
@@ -26,44 +23,50 @@ def record(row: dict[str, Any], config: str, dataset: Dataset) -> dict[str, Any]
 
 def why(folder: Path, lock: Lock, ident: str) -> list[str]:
     """Where a question is, or why it cannot be there."""
-    prefix = vocabulary.question_prefix(ident)
-    split = split_of(ident)
-    rows = open_dataset(folder).rows("default", split)
-    places = rows_with_prefix(rows, lock.shards_of("default", split), prefix)
+    prefix, dataset = vocabulary.question_prefix(ident), open_dataset(folder)
+    split: AnySplit = split_of(ident)
+    if "default" not in lock.configs and split == "validation":
+        split = "test"
+    places = [
+        (config, row)
+        for config in lock.configs
+        if (shards := lock.shards_of(config, split))
+        for row in _rows_with_prefix(dataset.rows(config, split), shards, prefix)
+    ]
     if not places:
-        reason = (
-            f"it has {len(ident)} characters, more than {MAX_QUESTION}"
-            if len(ident) > MAX_QUESTION
-            else f"its hash allows it in {split} only, and it was not drawn there"
-        )
+        reason = f"its hash allows it in {split} only, and it was not drawn there"
+        if len(ident) > MAX_QUESTION:
+            reason = f"it has {len(ident)} characters, more than {MAX_QUESTION}"
         raise InputError(
             f"question {ident!r} is not in {folder}: {reason}",
             kind="not-found",
             fix="give a whole question, as `inspect --jsonl -` prints it",
         )
     lines = [f"its hash puts it in {split}; it occurs in {len(places)} row(s) there"]
-    for row in places[:20]:
-        index, combination = divmod(row, len(NAMES))
-        name = NAMES[combination]
-        lines.append(f"row {row}: example {index} of {name}, {origin(lock, split, name, index)}")
+    for config, row in places[:20]:
+        index, combination = divmod(row, len(CONFIGS[config]))
+        name = CONFIGS[config][combination]
+        where = f"row {row}" + ("" if config == "default" else f" of {config}")
+        lines.append(f"{where}: example {index} of {name}, {_origin(lock, split, name, index)}")
     return lines
 
 
-def origin(lock: Lock, split: AnySplit, name: str, index: int) -> str:
+def _origin(lock: Lock, split: AnySplit, name: str, index: int) -> str:
     """An example's answer and what was rejected before it, or that it was read from a file."""
     if "files" in lock.data["source"]:
         return f"read from {lock.data['source']['files']}"
-    from tangobench.pipeline.dm_math.draw import draw_named  # sympy takes half a second
+    from tangobench.pipeline.dm_math.draw import draw  # sympy takes half a second
 
-    example = draw_named(lock.spec["seed"], split, name, index)
+    example = draw(lock.spec["seed"], split, name, index)
+    long_question, long_answer, other, unfinished = example.rejected.values()
     return (
         f"answer {example.answer!r}, attempt {example.attempts} (before it: "
-        f"{example.long_question} long questions, {example.long_answer} long answers, "
-        f"{example.other_split} of the other split, {example.unfinished} unfinished)"
+        f"{long_question} long questions, {long_answer} long answers, "
+        f"{other} of the other split, {unfinished} unfinished)"
     )
 
 
-def rows_with_prefix(rows: Rows, shards: list[dict[str, Any]], prefix: bytes) -> list[int]:
+def _rows_with_prefix(rows: Rows, shards: list[dict[str, Any]], prefix: bytes) -> list[int]:
     """Rows whose tokens start so; a prefix starts with BOS, which starts rows and nothing else."""
     places: list[int] = []
     base = 0

@@ -153,7 +153,7 @@ TEST_SETS: Final[dict[str, Dataset]] = {
         context=256,
         vocabulary=73,
         package=f"{_PIPELINE}.dm_math.suite",
-        preload=(f"{_PIPELINE}.dm_math.suite.build",),
+        preload=(f"{_PIPELINE}.dm_math.suite",),
     )
 }
 """Datasets to score on and never to train on; nothing loops over them with the others."""

@@ -15,7 +15,7 @@ from tangobench.model import build
 from tangobench.model.training.loader import Batch
 from tangobench.model.training.recipes import Recipe
 from tangobench.pipeline.core.lock import committed_lock
-from tangobench.pipeline.dm_math.draw import draw_named
+from tangobench.pipeline.dm_math.draw import draw
 from tangobench.pipeline.dm_math.vocabulary import encode
 
 KEPT = sorted((Path(__file__).parent / "checkpoints").glob("*.safetensors"))
@@ -34,7 +34,7 @@ def questions():
     each = range(spec["validation_per_combination"])
     found = {}
     for name in COMBINATIONS:
-        drawn = [draw_named(spec["seed"], "validation", name, index) for index in each]
+        drawn = [draw(spec["seed"], "validation", name, index) for index in each]
         found[name] = [encode(example.question, example.answer) for example in drawn]
     return found
 

@@ -15,19 +15,18 @@ from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.spec import load_spec, manifest_file
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.dm_math import build as dm_math
-from tangobench.pipeline.dm_math import plan, why
+from tangobench.pipeline.dm_math import plan, stages, why
 from tangobench.pipeline.dm_math import units as dm_units
-from tangobench.pipeline.dm_math.combinations import NAMES, SPLITS
-from tangobench.pipeline.dm_math.draw import draw
+from tangobench.pipeline.dm_math.combinations import NAMES, SPLITS, Group
+from tangobench.pipeline.dm_math.draw import REJECTIONS, draw
 from tangobench.pipeline.dm_math.spec import Spec
 from tangobench.pipeline.dm_math.stages import (
     AuditArgs,
     AuditResult,
     DrawArgs,
-    audit_combinations,
+    audit_questions,
     draw_unit,
 )
-from tangobench.pipeline.dm_math.summary import REJECTIONS
 from tangobench.pipeline.dm_math.units import Found
 from tangobench.pipeline.dm_math.vocabulary import decode
 from tangobench.pipeline.reading import open_dataset
@@ -105,42 +104,39 @@ def test_the_lock_counts_every_draw(data):
     )
 
 
-def test_the_audit_counts_repeats_and_shared_questions(tmp_path):
+def test_the_audit_counts_repeats_and_misplaced_questions(tmp_path):
     store = open_store(str(tmp_path))
     name = "numbers__list_prime_factors/easy"
     output = draw_unit(DrawArgs({}, 0, "train", ((name, 0, 60),)), store)
     address = store.put("key", output.data, output.result).address
     train = (Found(address, 0, 60), Found(address, 0, 5))
     both = ((name, "train", train), (name, "validation", (Found(address, 0, 3),)))
-    output = audit_combinations(AuditArgs(both), store)
+    output = audit_questions(AuditArgs(both), store)
     result = AuditResult.of(store.put("audit", output.data, output.result))
-    (_, _, drawn), (_, _, held) = result.distinct
-    assert drawn <= 60
-    assert held == 3 and [*map(tuple, result.shared)] == [(name, 3)]
+    (_, _, drawn, wrong), (_, _, held, shared) = result.sets
+    assert drawn <= 60 and wrong == 0
+    assert held == shared == 3
 
 
 def test_a_store_whose_splits_overlap_is_refused(tmp_path, monkeypatch):
-    def both_sides(spec, split, units, job):
-        return real(spec, "train", units, job)
-
-    real = dm_math._draw
-    monkeypatch.setattr(dm_math, "_draw", both_sides)
+    real = stages.draw
+    monkeypatch.setattr(stages, "draw", lambda seed, _, *rest: real(seed, "train", *rest))
     overrides = {"train_per_combination": 1, "validation_per_combination": 1}
-    with pytest.raises(Exception, match="questions are in train and in validation"):
+    with pytest.raises(Exception, match="questions of validation belong to the other side"):
         api.build("dm_math", "sample", out=str(tmp_path), overrides=overrides)
 
 
 @given(per=st.integers(1, 5000), split=st.sampled_from(SPLITS))
 def test_units_cover_every_example_once_and_cost_alike(per, split):
-    every = dm_units.costs_of(split)
-    units = dm_units.cut(every, per)
+    group = Group("default", split, per, per)
+    units = dm_units.cut(group)
     seen = dict.fromkeys(range(168), 0)
     for unit in units:
         for piece in unit:
             assert piece.start == seen[piece.combination] < piece.stop
             seen[piece.combination] = piece.stop
     assert set(seen.values()) == {per}
-    costs = [dm_units.seconds(every, unit) for unit in units]
+    costs = [dm_units.seconds(group, unit) for unit in units]
     assert all(
         0.9 * dm_units.UNIT_SECONDS < cost < 1.1 * dm_units.UNIT_SECONDS for cost in costs[:-1]
     )
@@ -148,7 +144,7 @@ def test_units_cover_every_example_once_and_cost_alike(per, split):
 
 @given(per=st.integers(1, 400), data=st.data())
 def test_any_range_is_found_again_in_the_units(per, data):
-    units = dm_units.cut(dm_units.costs_of("validation"), per)
+    units = dm_units.cut(Group("default", "validation", per, per))
     placement = dm_units.Placement(units, [str(number) for number in range(len(units))])
     combination = data.draw(st.integers(0, 167))
     start = data.draw(st.integers(0, per - 1))
@@ -179,7 +175,7 @@ def test_why_finds_a_question(data):
     lines = why.why(data.folder, data.lock, example.question)
     assert "validation" in lines[0]
     assert f"row {168 + 100}: example 1 of {NAMES[100]}, answer {example.answer!r}" in lines[1]
-    assert f"{example.other_split} of the other split" in lines[1]
+    assert f"{example.rejected['other_split']} of the other split" in lines[1]
 
 
 @pytest.mark.parametrize(

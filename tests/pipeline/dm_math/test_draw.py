@@ -134,4 +134,4 @@ def test_length_limits_are_inclusive():
 def test_a_draw_that_upstream_cannot_finish_is_drawn_again(generator):
     combination = NAMES.index("numbers__div_remainder_composed/medium")
     example = draw(0, "train", combination, 15792, generator and generator())
-    assert (example.unfinished, example.attempts, example.answer) == (1, 2, "12")
+    assert (example.rejected["unfinished"], example.attempts, example.answer) == (1, 2, "12")

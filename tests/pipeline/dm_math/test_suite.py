@@ -10,7 +10,7 @@ from tangobench.errors import CorruptionError, InputError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.spec import load_spec, manifest_file
-from tangobench.pipeline.dm_math import fast, stages
+from tangobench.pipeline.dm_math import fast, stages, suite
 from tangobench.pipeline.dm_math import generator as official
 from tangobench.pipeline.dm_math.combinations import (
     DIFFICULTIES,
@@ -18,11 +18,10 @@ from tangobench.pipeline.dm_math.combinations import (
     MODULES,
     PARTS,
     TEST_NAMES,
+    Group,
 )
-from tangobench.pipeline.dm_math.draw import draw_named
-from tangobench.pipeline.dm_math.suite import plan, why
-from tangobench.pipeline.dm_math.suite.spec import Spec
-from tangobench.pipeline.dm_math.units import RARE, UNIT_SECONDS, costs_of_tests, cut, seconds
+from tangobench.pipeline.dm_math.draw import draw
+from tangobench.pipeline.dm_math.units import RARE, UNIT_SECONDS, cut, seconds
 from tangobench.pipeline.dm_math.vocabulary import decode
 from tangobench.pipeline.reading import open_dataset
 
@@ -77,8 +76,8 @@ def test_rows_are_draws_in_module_order(sample, part, copies):
         name = f"{PARTS[part][module]}/{part}"
         assert TEST_NAMES[row["combination"]] == name
         # The slow copy draws the second of each only; 3,200 times for the rare one.
-        if index and PARTS[part][module] != RARE:
-            example = draw_named(0, "test", name, index, copies[1])
+        if index and name != RARE:
+            example = draw(0, "test", name, index, copies[1])
             assert decode(row["tokens"]) == (example.question, example.answer)
 
 
@@ -91,8 +90,8 @@ def test_no_question_can_be_in_training(sample, part):
 
 
 def test_a_question_of_the_other_side_is_refused(tmp_path, monkeypatch):
-    real = stages.draw_named
-    monkeypatch.setattr(stages, "draw_named", lambda seed, _, *rest: real(seed, "train", *rest))
+    real = stages.draw
+    monkeypatch.setattr(stages, "draw", lambda seed, _, *rest: real(seed, "train", *rest))
     with pytest.raises(CorruptionError) as caught:
         api.build("dm_math_tests", "sample", out=str(tmp_path))
     assert caught.value.kind == "splits-overlap"
@@ -109,15 +108,13 @@ def test_counts_add_up(sample):
 
 
 def test_units_of_the_rare_module_are_small():
-    costs = costs_of_tests("extrapolate")
-    units = cut(costs, 200)
-    assert max(seconds(costs, unit) for unit in units) < 1.5 * UNIT_SECONDS
-    rare = [
-        unit for unit in units if any(PARTS["extrapolate"][p.combination] == RARE for p in unit)
-    ]
+    group = Group("extrapolate", "test", 200, 200)
+    units = cut(group)
+    assert max(seconds(group, unit) for unit in units) < 1.5 * UNIT_SECONDS
+    rare = [unit for unit in units if any(group.names[p.combination] == RARE for p in unit)]
     assert len(rare) > 50
-    lines = plan.plan(load_spec(Spec, "dm_math_tests", "paper"), None, 2)["lines"]
-    assert any(RARE in line for line in lines)
+    lines = suite.plan(load_spec(suite.Spec, "dm_math_tests", "paper"), None, 2)["lines"]
+    assert any(RARE.partition("/")[0] in line for line in lines)
 
 
 def test_rows_as_text_and_why(sample, capsys):
@@ -126,8 +123,8 @@ def test_rows_as_text_and_why(sample, capsys):
     first = json.loads(capsys.readouterr().out.splitlines()[0])
     assert set(first) >= {"module", "question", "answer", "difficulty"}
     assert (first["module"], first["difficulty"]) == (EXTRAPOLATED[0], "extrapolate")
-    lines = why.why(sample.folder, sample.lock, first["question"])
-    assert len(lines) == 1 and repr(first["answer"]) in lines[0]
+    lines = suite.why(sample.folder, sample.lock, first["question"])
+    assert len(lines) == 2 and repr(first["answer"]) in lines[1]
     with pytest.raises(InputError) as caught:
-        why.why(sample.folder, sample.lock, "What is 1 + 1?")
+        suite.why(sample.folder, sample.lock, "What is 1 + 1?")
     assert caught.value.kind == "not-found"
