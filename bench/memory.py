@@ -67,7 +67,7 @@ def fineweb(place: Path, scale: int) -> Callable[[], Any]:
 def lean(place: Path, scale: int) -> Callable[[], Any]:
     """120 files of 16 kB (a Mathlib file's size), or ten times as many."""
     from tangobench.pipeline import api
-    from tangobench.pipeline.lean.sample import write_repository
+    from tangobench.pipeline.lean.fetch import write_repository
 
     rng = random.Random(1)
     files = {}

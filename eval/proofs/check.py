@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import pyarrow.compute as pc
@@ -29,10 +28,9 @@ from tangobench.eval.proofs.log import ProofLog
 from tangobench.eval.proofs.tasks import Decided, Task, Verdict, refusal, theorem_at
 from tangobench.eval.scoring.generate import continuations
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.lean.declarations import TABLE_FILE
 from tangobench.pipeline.lean.fetch import open_repository
 from tangobench.pipeline.lean.git import list_files, read_files
-from tangobench.pipeline.lean.sample import sample_repository
+from tangobench.pipeline.lean.rows import TABLE_FILE
 from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.tokenizer.base import Tokenizer
 
@@ -213,9 +211,7 @@ def theorems(dataset: Dataset, source: str | None, rows: Sequence[int]) -> list[
 def _sources(dataset: Dataset, source: str | None, paths: set[str]) -> dict[str, bytes]:
     commit, root = (dataset.lock.data["source"][key] for key in ("commit", "root"))
     where = source or dataset.lock.spec["repository"]
-    git_dir: Path = (
-        sample_repository() if where == "sample" else open_repository(where, commit, root=root)
-    )
+    git_dir = open_repository(where, commit, root=root)
     files = [file for file in list_files(git_dir, commit, root).files if file.path in paths]
     return dict(zip((file.path for file in files), read_files(git_dir, files), strict=True))
 

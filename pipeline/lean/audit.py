@@ -5,8 +5,6 @@
 - A validation file nearly equals a training file if at least `near` of its sampled 16-token
   shingles occur in that one file.
 - The audit only reads hashes; what is dropped is decided by the spec.
-
-Usage: `audit(train_arrays, validation_arrays, near=0.8, proof_tokens=511)`.
 """
 
 from __future__ import annotations
@@ -32,32 +30,29 @@ _FEWEST: Final = 8  # sampled shingles below which a share says nothing
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Per validation batch and declaration: what is repeated in training."""
+    """Per validation batch: which declarations and files are repeated in training."""
 
     proofs: list[NDArray]
     statements: list[NDArray]
+    near: list[NDArray]
     near_files: list[tuple[str, str, float]]
     """Validation path, training path, share of the validation file found in it."""
-    near: list[NDArray]
-    """Per validation batch: which of its files are nearly equal to a training file."""
 
 
 def audit(train: Sequence[Arrays], validation: Sequence[Arrays], near: float) -> Audit:
     """Compare the two splits."""
-    pairs, flags = _near_files(train, validation, near)
     return Audit(
-        proofs=_repeated(train, validation, "proof_hash"),
-        statements=_repeated(train, validation, "statement_hash"),
-        near_files=pairs,
-        near=flags,
+        _repeated(train, validation, "proof_hash"),
+        _repeated(train, validation, "statement_hash"),
+        *_near_files(train, validation, near),
     )
 
 
 def summary(found: Audit, validation: Sequence[Arrays], proof_tokens: int) -> dict[str, Any]:
     """Counts over the validation proofs that are short enough to be rows."""
-    lengths = np.concatenate([proof_lengths(a) for a in validation] or [np.zeros(0, np.int64)])
-    proofs = np.concatenate([*found.proofs, np.zeros(0, np.bool_)])
-    statements = np.concatenate([*found.statements, np.zeros(0, np.bool_)])
+    lengths, proofs, statements = map(
+        np.concatenate, ([*map(proof_lengths, validation)], found.proofs, found.statements)
+    )
     fits = lengths <= proof_tokens
     long = fits & (lengths > LONG)
     return {
@@ -74,19 +69,18 @@ def dropped(found: Audit, validation: Sequence[Arrays], drop: Sequence[str]) -> 
     """Per validation batch: which declarations the spec wants left out."""
     masks = []
     for i, arrays in enumerate(validation):
-        mask = np.zeros(len(arrays["file"]), np.bool_)
-        if "proofs" in drop:
-            mask |= found.proofs[i]
-        if "statements" in drop:
-            mask |= found.statements[i]
-        if "files" in drop:
-            mask |= found.near[i][arrays["file"]]
-        masks.append(mask)
+        marks = {
+            "proofs": found.proofs[i],
+            "statements": found.statements[i],
+            "files": found.near[i][arrays["file"]],
+        }
+        none = np.zeros(len(arrays["file"]), np.bool_)
+        masks.append(np.logical_or.reduce([none, *(marks[what] for what in drop)]))
     return masks
 
 
 def _repeated(train: Sequence[Arrays], validation: Sequence[Arrays], key: str) -> list[NDArray]:
-    known = np.sort(np.concatenate([*(a[key] for a in train), np.zeros(0, np.uint64)]))
+    known = np.sort(np.concatenate([arrays[key] for arrays in train]))
     return [_occurs(arrays[key], known) for arrays in validation]
 
 
@@ -101,12 +95,10 @@ def _occurs(values: NDArray, known: NDArray) -> NDArray:
 
 def _near_files(
     train: Sequence[Arrays], validation: Sequence[Arrays], near: float
-) -> tuple[list[tuple[str, str, float]], list[NDArray]]:
+) -> tuple[list[NDArray], list[tuple[str, str, float]]]:
     paths = [path for arrays in validation for path in unpack_texts(arrays, "path")]
-    sizes = np.concatenate(
-        [*(np.diff(a["shingle_offsets"]) for a in validation), np.zeros(0, np.int64)]
-    )
-    hashes = np.concatenate([*(a["shingle"] for a in validation), np.zeros(0, np.uint64)])
+    sizes = np.concatenate([np.diff(arrays["shingle_offsets"]) for arrays in validation])
+    hashes = np.concatenate([arrays["shingle"] for arrays in validation])
     order = np.argsort(hashes, kind="stable")
     hashes, owners = hashes[order], np.repeat(np.arange(len(sizes)), sizes)[order]
     best: dict[int, tuple[float, str]] = {}
@@ -121,12 +113,9 @@ def _near_files(
             if share > best.get(file, (0.0, ""))[0]:
                 best[file] = (share, names[other])
     pairs = [(paths[i], name, share) for i, (share, name) in sorted(best.items())]
-    flags, position = [], 0
-    for arrays in validation:
-        count = len(arrays["shingle_offsets"]) - 1
-        flags.append(np.array([position + i in best for i in range(count)], np.bool_))
-        position += count
-    return pairs, flags
+    flags = np.isin(np.arange(len(sizes)), list(best))
+    ends = np.cumsum([len(arrays["shingle_offsets"]) - 1 for arrays in validation])
+    return np.split(flags, ends[:-1]), pairs
 
 
 def _shared(arrays: Arrays, hashes: NDArray, owners: NDArray) -> tuple[NDArray, NDArray, NDArray]:

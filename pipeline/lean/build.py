@@ -4,228 +4,227 @@
 - Two configs: `source` (pieces of a file) and `proof` (prompt, complete proof, EOT), and a table
   with the outcome of every declaration.
 - Workers read the git directory themselves: it must be visible to all of them.
-
-Usage: `tangobench build lean --profile paper --source /path/to/mathlib4`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from tangobench.pipeline.core.arrays import unpack
-from tangobench.pipeline.core.build import (
-    Job,
-    Output,
-    Record,
-    Result,
-    ShardFile,
-    SideFile,
-    Stage,
-    Streamed,
-    Unit,
-)
+from tangobench.pipeline.core.build import Job, Record, Result, ShardFile, SideFile
+from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.shards import shard_name
-from tangobench.pipeline.core.store import Store
-from tangobench.pipeline.lean import audit, git, summary
-from tangobench.pipeline.lean.declarations import (
+from tangobench.pipeline.lean import audit, git
+from tangobench.pipeline.lean.encode import STYLES, TOKENS, TokensArgs, TokensResult
+from tangobench.pipeline.lean.fetch import is_url, without_password
+from tangobench.pipeline.lean.plan import listed
+from tangobench.pipeline.lean.rows import (
     TABLE_FILE,
-    TableArgs,
-    TableBatch,
-    TableResult,
-    write_table,
+    WRITE,
+    Arrays,
+    Batch,
+    What,
+    WriteArgs,
+    proof_lengths,
 )
-from tangobench.pipeline.lean.encode import TOKENS, TokensArgs, TokensResult
-from tangobench.pipeline.lean.git import File, list_files
-from tangobench.pipeline.lean.inputs import files_by_split, repository
-from tangobench.pipeline.lean.rows import ProofArgs, SourceArgs, proof_shard, source_shard
-from tangobench.pipeline.lean.spec import SPLITS, Spec, Split
+from tangobench.pipeline.lean.spec import KINDS, SPLITS, Spec, Split
 from tangobench.pipeline.tokenizer.use import Choice, choose
 
-NDArray = np.ndarray[Any, Any]
-Units = dict[tuple[str, str, Split], Unit]  # by path, config and split
-
-_BATCHES: Final = {"source": 8, "proof": 2}  # batches per shard: about 14 and 20 MB of rows
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """The encoded batches of one split, and for each the files and declarations to leave out."""
-
-    records: list[Record]
-    left_out: list[NDArray]
-    dropped: list[NDArray]
-
-    def results(self) -> list[TokensResult]:
-        """What each batch holds."""
-        return [TokensResult.of(record) for record in self.records]
-
-
-def write_one(args: SourceArgs | ProofArgs | TableArgs, store: Store) -> Output | Streamed:
-    """A shard or the table, whatever the unit asks for."""
-    if isinstance(args, TableArgs):
-        return write_table(args, store)
-    return source_shard(args, store) if isinstance(args, SourceArgs) else proof_shard(args, store)
-
-
-WRITE: Final = Stage("lean-write", 1, write_one)
+MATHLIB: Final = "https://github.com/leanprover-community/mathlib4"
+MATHLIB_COMMIT: Final = "cf8e23a62939ed7cc530fbb68e83539730f32f86"
+_BATCHES: Final[dict[What, int]] = {
+    "source": 8,
+    "proof": 2,
+}  # batches per shard: about 14 and 20 MB of rows
+_QUANTILES: Final = {"median": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
+_BIBTEX: Final = [
+    "@inproceedings{mathlib,",
+    "  author = {{The mathlib Community}},",
+    "  title = {The {Lean} Mathematical Library},",
+    "  booktitle = {CPP},",
+    "  year = {2020}",
+    "}",
+]
 
 
 def build(spec: Spec, source: str | None, job: Job) -> Result:
     """Read, encode, audit and write."""
-    git_dir, origin = repository(spec, source, job.reporter)
-    listing = list_files(git_dir, spec.commit, spec.root, max_bytes=spec.max_file_bytes)
+    git_dir, listing, files = listed(spec, source, job.reporter)
+    where = source or spec.repository
+    origin = {"kind": "git", "repository": without_password(where)}
+    if where == "sample":
+        origin = {"kind": "sample"}
     chosen = choose(spec, job)
     tokenizer = chosen.load(job.store)
-    batches = _encode(spec, files_by_split(listing, spec), git_dir, chosen, job)
-    arrays = {s: [unpack(job.store.read(r.address)) for r in batches[s]] for s in SPLITS}
+    records = _encode(spec, files, git_dir, chosen, job)
+    arrays = {s: [unpack(job.store.read(r.address)) for r in records[s]] for s in SPLITS}
     found = audit.audit(arrays["train"], arrays["validation"], spec.near)
-    encoded = _masked(spec, batches, arrays, found)
-    table, shards = _write(spec, encoded, found, chosen, job)
-    toolchain = git.toolchain(git_dir, spec.commit)
-    unreadable = [entry for s in SPLITS for r in encoded[s].results() for entry in r.rejected]
+    batches = _batches(spec, records, arrays["validation"], found)
+    results = {s: [TokensResult.of(record) for record in records[s]] for s in SPLITS}
+    table, shards = _write(spec, batches, results, chosen, job)
+    toolchain = git.toolchain(git_dir, listing)
+    unreadable = [entry for s in SPLITS for result in results[s] for entry in result.rejected]
     rejected = Counter(listing.rejected) + Counter(reason for _, reason in unreadable)
+    drops = {f"file {reason}": count for reason, count in sorted(rejected.items())}
+    for s in SPLITS:
+        drops |= _dropped(s, arrays[s], batches[s], spec.proof_tokens)
     return Result(
-        source=summary.identity(listing, spec),
+        source={
+            "commit": listing.commit,
+            "tree": listing.tree,
+            "root": spec.root,
+            "files": len(listing.files),
+            "bytes": sum(file.size for file in listing.files),
+            "files_sha256": digest([[file.path, file.blob] for file in listing.files]),
+        },
         origin=origin,
         tokenizer=dict(tokenizer.identity),
-        configs=dict.fromkeys(("source", "proof"), tokenizer.config(spec.context, masked=False)),
-        counts=summary.counts({s: encoded[s].results() for s in SPLITS}, arrays, shards),
-        drops=summary.drops(
-            rejected, arrays, {s: encoded[s].dropped for s in SPLITS}, spec.proof_tokens
-        ),
+        configs=dict.fromkeys(_BATCHES, tokenizer.config(spec.context, masked=False)),
+        counts={s: _counts(s, results[s], arrays[s], shards) for s in SPLITS},
+        drops=drops,
         notes={
             "leakage": audit.summary(found, arrays["validation"], spec.proof_tokens),
             "rejected_files": sorted(unreadable),
         },
         shards=shards,
         side_files=[table, *chosen.side_files()],
-        card=summary.card(spec, origin, tokenizer.title),
+        card=card(spec, origin, tokenizer.title),
         provenance={"lean_toolchain": toolchain} if toolchain else {},
     )
 
 
 def _encode(
-    spec: Spec, files: dict[Split, list[File]], git_dir: Path, chosen: Choice, job: Job
+    spec: Spec, files: dict[Split, list[git.File]], git_dir: Path, chosen: Choice, job: Job
 ) -> dict[Split, list[Record]]:
-    cuts = [
-        (split, batch) for split in SPLITS for batch in git.batches(files[split], spec.batch_bytes)
-    ]
+    cuts = [(s, batch) for s in SPLITS for batch in git.batches(files[s], spec.batch_bytes)]
     units = []
     for split, batch in cuts:
         label = f"{split} {batch[0].path} – {batch[-1].path}"
         named = tuple((file.path, file.blob) for file in batch)
         args = TokensArgs(git_dir, named, spec.kinds, chosen)
         units.append(TOKENS.unit(label, args, sum(file.size for file in batch)))
-    records = job.run(TOKENS, units)
-    return {
-        s: [record for (split, _), record in zip(cuts, records, strict=True) if split == s]
-        for s in SPLITS
-    }
+    records: dict[Split, list[Record]] = {split: [] for split in SPLITS}
+    for (split, _), record in zip(cuts, job.run(TOKENS, units), strict=True):
+        records[split].append(record)
+    return records
 
 
-def _masked(
+def _batches(
     spec: Spec,
-    batches: dict[Split, list[Record]],
-    arrays: dict[Split, list[dict[str, NDArray]]],
+    records: dict[Split, list[Record]],
+    validation: Sequence[Arrays],
     found: audit.Audit,
-) -> dict[Split, Encoded]:
-    """What the audit takes out of validation, beside each batch."""
-    nothing = [np.zeros(0, np.bool_)]
-    held, every = batches["validation"], arrays["train"]
+) -> dict[Split, list[Batch]]:
+    """The encoded batches, and what the audit marks and takes out of validation."""
+    left_out = found.near if "files" in spec.drop else [np.zeros(0)] * len(validation)
+    dropped = audit.dropped(found, validation, spec.drop)
+    marks = zip(left_out, dropped, found.proofs, found.statements, strict=True)
     return {
-        "train": Encoded(
-            batches["train"],
-            nothing * len(every),
-            [np.zeros(len(part["file"]), np.bool_) for part in every],
-        ),
-        "validation": Encoded(
-            held,
-            found.near if "files" in spec.drop else nothing * len(held),
-            audit.dropped(found, arrays["validation"], spec.drop),
-        ),
+        "train": [Batch(record.address, "train", [], [], [], []) for record in records["train"]],
+        "validation": [
+            Batch(record.address, "validation", *(np.flatnonzero(mask).tolist() for mask in masks))
+            for record, masks in zip(records["validation"], marks, strict=True)
+        ],
     }
 
 
 def _write(
-    spec: Spec, encoded: dict[Split, Encoded], found: audit.Audit, chosen: Choice, job: Job
+    spec: Spec,
+    batches: dict[Split, list[Batch]],
+    results: dict[Split, list[TokensResult]],
+    chosen: Choice,
+    job: Job,
 ) -> tuple[SideFile, list[ShardFile]]:
     """The table and all shards, in one stage: no worker waits for the last unit of a kind."""
-    units = {**_source_units(spec, encoded, chosen), **_proof_units(spec, encoded, chosen)}
-    table = _table_unit(spec, encoded, found)
-    written, *records = job.run(WRITE, [table, *units.values()])
-    result = TableResult.of(written)
-    side = SideFile(TABLE_FILE, "declarations", written.address, result.rows, result.rows_sha256)
-    return side, [ShardFile(*of, record) for of, record in zip(units, records, strict=True)]
-
-
-def _source_units(spec: Spec, encoded: dict[Split, Encoded], chosen: Choice) -> Units:
-    units: Units = {}
-    for split, path, part in _shards("source", encoded):
-        own = encoded[split]
-        left_out = _indices(own.left_out[part])
-        args = SourceArgs(spec.context, _addresses(own, part), left_out, chosen)
-        units[path, "source", split] = WRITE.unit(path, args, _weight(own, part))
-    return units
-
-
-def _proof_units(spec: Spec, encoded: dict[Split, Encoded], chosen: Choice) -> Units:
-    units: Units = {}
-    for split, path, part in _shards("proof", encoded):
-        own = encoded[split]
-        rules = (spec.prompt_tokens, spec.proof_tokens)
-        args = ProofArgs(*rules, _addresses(own, part), _indices(own.dropped[part]), chosen)
-        units[path, "proof", split] = WRITE.unit(path, args, _weight(own, part))
-    return units
-
-
-def _shards(config: str, encoded: dict[Split, Encoded]) -> Iterator[tuple[Split, str, slice]]:
-    """Split, path and range of batches of every shard of a config."""
-    step = _BATCHES[config]
-    for split in SPLITS:
-        starts = range(0, len(encoded[split].records), step)
+    sizes = (spec.context, spec.prompt_tokens, spec.proof_tokens)
+    weights = {split: [result.tokens for result in results[split]] for split in SPLITS}
+    every = tuple(batch for split in SPLITS for batch in batches[split])
+    table = WriteArgs("table", *sizes, every, chosen)
+    units = [WRITE.unit(TABLE_FILE, table, sum(weights["train"]) / 2)]
+    named = []
+    for what, split in ((what, split) for what in _BATCHES for split in SPLITS):
+        step = _BATCHES[what]
+        starts = range(0, len(batches[split]), step)
         for index, start in enumerate(starts):
-            path = f"{config}/{shard_name(split, index, len(starts))}"
-            yield split, path, slice(start, start + step)
+            path = f"{what}/{shard_name(split, index, len(starts))}"
+            own = tuple(batches[split][start : start + step])
+            args = WriteArgs(what, *sizes, own, chosen)
+            units.append(WRITE.unit(path, args, sum(weights[split][start : start + step])))
+            named.append((path, what, split))
+    written, *records = job.run(WRITE, units)
+    side = SideFile(TABLE_FILE, "declarations", written.address, **written.result)
+    return side, [ShardFile(*of, record) for of, record in zip(named, records, strict=True)]
 
 
-def _addresses(encoded: Encoded, part: slice) -> tuple[str, ...]:
-    return tuple(record.address for record in encoded.records[part])
+def _counts(
+    split: Split,
+    results: Sequence[TokensResult],
+    arrays: Sequence[Arrays],
+    shards: Sequence[ShardFile],
+) -> dict[str, Any]:
+    """Files, declarations, rows and lengths of a split."""
+    lengths = np.sort(np.concatenate([*map(proof_lengths, arrays)]))
+    ranks = {n: int(q * (len(lengths) - 1)) for n, q in _QUANTILES.items() if len(lengths)}
+    rows: Counter[str] = Counter(dict.fromkeys(_BATCHES, 0))
+    for shard in (shard for shard in shards if shard.split == split):
+        rows[shard.config] += shard.record.result["shard"]["rows"]
+    totals = ("files", "bytes", "tokens", "declarations")
+    return {
+        **{key: sum(getattr(result, key) for result in results) for key in totals},
+        "kinds": _tally(arrays, "kind", KINDS),
+        "styles": _tally(arrays, "style", STYLES),
+        # The element at a rank, not an interpolation: an integer on every machine.
+        "proof_length": {name: int(lengths[rank]) for name, rank in ranks.items()},
+        "rows": dict(rows),
+    }
 
 
-def _indices(masks: Sequence[NDArray]) -> tuple[list[int], ...]:
-    return tuple(_marked(mask) for mask in masks)
+def _tally(arrays: Sequence[Arrays], key: str, names: Sequence[str]) -> dict[str, int]:
+    total = np.bincount(np.concatenate([part[key] for part in arrays]), minlength=len(names))
+    return {name: count for name, count in zip(names, total.tolist(), strict=True) if count}
 
 
-def _weight(encoded: Encoded, part: slice) -> float:
-    return sum(result.tokens for result in encoded.results()[part])
+def _dropped(
+    split: Split, arrays: Sequence[Arrays], batches: Sequence[Batch], proof_tokens: int
+) -> dict[str, int]:
+    """Proofs that were left out, by reason."""
+    fits = [proof_lengths(part) <= proof_tokens for part in arrays]
+    repeated = [own[batch.dropped] for own, batch in zip(fits, batches, strict=True)]
+    return {
+        f"{split} proof too long": int(sum((~own).sum() for own in fits)),
+        f"{split} proof repeated": int(sum(own.sum() for own in repeated)),
+    }
 
 
-def _table_unit(spec: Spec, encoded: dict[Split, Encoded], found: audit.Audit) -> Unit:
-    none = [np.zeros(0)] * len(encoded["train"].records)
-    repeated = {"train": (none, none), "validation": (found.proofs, found.statements)}
-    listed = [
-        TableBatch(
-            address=record.address,
-            split=split,
-            dropped=_marked(dropped),
-            proof_in_training=_marked(proofs),
-            statement_in_training=_marked(statements),
-        )
-        for split in SPLITS
-        for record, dropped, proofs, statements in zip(
-            encoded[split].records, encoded[split].dropped, *repeated[split], strict=True
-        )
-    ]
-    weight = _weight(encoded["train"], slice(None)) / 2
-    return WRITE.unit(TABLE_FILE, TableArgs(spec.proof_tokens, tuple(listed)), weight)
-
-
-def _marked(mask: NDArray) -> list[int]:
-    marked: list[int] = np.flatnonzero(mask).tolist()
-    return marked
+def card(spec: Spec, origin: Mapping[str, str], tokens: str) -> dict[str, Any]:
+    """Texts of the dataset card: title, licence and source are those of what was read."""
+    where = origin.get("repository", "")
+    sample = origin["kind"] == "sample"
+    mathlib = spec.commit == MATHLIB_COMMIT or where == MATHLIB
+    named = MATHLIB if mathlib else where if is_url(where) else "A local Lean repository"
+    titles = ("Lean sample: sources and proofs", "Mathlib: source files and proof completion")
+    return {
+        "title": titles[mathlib] if sample or mathlib else "Lean project: sources and proofs",
+        "licence": "Apache-2.0" if sample or mathlib else "that of the repository",
+        "licence_id": "apache-2.0" if sample or mathlib else "unknown",
+        "description": (
+            f"{tokens} tokens of Lean 4 files at one commit, split by file. Config `source`: "
+            f"consecutive pieces of at most {spec.context:,} tokens inside one file; `start` and "
+            "`length` are bytes in the file. Config `proof`: the last "
+            f"{spec.prompt_tokens:,} tokens before a proof, the complete proof "
+            f"of at most {spec.proof_tokens} tokens, and EOT; `target_start` is the index of the "
+            "proof's first token. `declarations.parquet` has the outcome of every declaration."
+        ),
+        "language": ["en"],
+        "bibtex": _BIBTEX if mathlib else [],
+        "sources": [
+            "Lean files written for this project."
+            if sample
+            else f"{named} at commit {spec.commit}, folder {spec.root or '/'}."
+        ],
+    }

@@ -7,8 +7,6 @@
   in another way, every prefix is encoded whole.
 - Prompt and proof are encoded apart: a model can be prompted with exactly the prompt's tokens.
 - Every build encodes a sample again, GPT-2's with tiktoken.
-
-Usage: `records = job.run(TOKENS, units)`.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from tangobench.pipeline.core.build import Arguments, Output, Stage, UnitResult
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.lean.git import File, read_files
 from tangobench.pipeline.lean.lexer import Unterminated
-from tangobench.pipeline.lean.proofs import Declaration, extract
+from tangobench.pipeline.lean.proofs import PROOF_KINDS, Declaration, extract
 from tangobench.pipeline.lean.spec import KINDS
 from tangobench.pipeline.tokenizer.base import Tokenizer
 from tangobench.pipeline.tokenizer.use import GPT2, Choice
@@ -97,17 +95,14 @@ def encode_files(args: TokensArgs, store: Store) -> Output:
     tokens, offsets = vocabulary.encode_batch(texts)
     vocabulary.check_sample(texts, tokens, offsets, names=[path for path, _, _, _ in kept])
     found = [(i, data, d) for i, (_, data, _, ds) in enumerate(kept) for d in ds]
+    pieces = [x[a : d.proof_start] for a, (_, x, d) in zip(seams, found, strict=True)]
     arrays: dict[str, NDArray] = {
         "tokens": tokens,
         "tokens_offsets": offsets,
         **pack_texts("path", [path for path, _, _, _ in kept]),
         **_declarations(found),
         **_seams([i for i, _, _ in found], seams, vocabulary.token_bytes.take(tokens), offsets),
-        **_encoded(
-            "piece",
-            [x[a : d.proof_start] for a, (_, x, d) in zip(seams, found, strict=True)],
-            vocabulary,
-        ),
+        **_encoded("piece", pieces, vocabulary),
         **_encoded("proof", [x[d.proof_start : d.proof_end] for _, x, d in found], vocabulary),
         **_shingles(tokens, offsets),
     }
@@ -121,18 +116,20 @@ def encode_files(args: TokensArgs, store: Store) -> Output:
     return Output(pack(arrays), result.plain())
 
 
-TOKENS: Final = Stage("lean-tokens", 2, encode_files)  # 2: another extractor
+TOKENS: Final = Stage("lean-tokens", 3, encode_files)
 
 
 def _cut(args: TokensArgs, seam: bool) -> tuple[list[Cut], list[int], list[list[str]]]:
     """The files with their proofs, the seam of each proof, and the files that cannot be used."""
-    named = [File(path, blob, 0) for path, blob in args.files]
+    named = [File(*pair) for pair in args.files]
     kept: list[Cut] = []
     seams: list[int] = []
     rejected = []
     for file, data in zip(named, read_files(args.git_dir, named), strict=True):
         try:
-            text, proofs = data.decode(), _proofs(data, args.kinds)
+            # Theorems and lemmas with any proof; instances and examples only with a tactic proof.
+            text, every = data.decode(), extract(data, args.kinds)
+            proofs = [d for d in every if d.kind in PROOF_KINDS or d.style == "by"]
             seams += [prompt_seam(data, proof) if seam else 0 for proof in proofs]
             kept.append((file.path, data, text, proofs))
         except UnicodeDecodeError:
@@ -144,19 +141,13 @@ def _cut(args: TokensArgs, seam: bool) -> tuple[list[Cut], list[int], list[list[
     return kept, seams, rejected
 
 
-def _proofs(data: bytes, kinds: Sequence[str]) -> list[Declaration]:
-    """Theorems and lemmas with any proof; instances and examples only with a tactic proof."""
-    return [d for d in extract(data, kinds) if d.kind in KINDS[:2] or d.style == "by"]
-
-
 def _declarations(found: list[tuple[int, bytes, Declaration]]) -> dict[str, NDArray]:
     declared = [d for _, _, d in found]
+    places = ("proof_start", "proof_end")
     return {
         "file": np.array([i for i, _, _ in found], np.int32),
         "line": np.array([d.line for d in declared], np.int32),
-        "kw_start": np.array([d.kw_start for d in declared], np.int64),
-        "proof_start": np.array([d.proof_start for d in declared], np.int64),
-        "proof_end": np.array([d.proof_end for d in declared], np.int64),
+        **{key: np.array([getattr(d, key) for d in declared], np.int64) for key in places},
         "kind": np.array([KINDS.index(d.kind) for d in declared], np.uint8),
         "style": np.array([STYLES.index(d.style) for d in declared], np.uint8),
         **pack_texts("name", [d.name for d in declared]),
@@ -201,9 +192,8 @@ def _encoded(name: str, texts: Sequence[bytes], vocabulary: Tokenizer) -> dict[s
 
 def _shingles(tokens: NDArray, offsets: NDArray) -> dict[str, NDArray]:
     """Sampled hashes of every SHINGLE tokens in a row, per file, sorted and distinct."""
-    parts = [_sampled(tokens, start) for start in range(0, len(tokens), _BLOCK)]
-    at = np.concatenate([*(part[0] for part in parts), np.zeros(0, np.int64)])
-    hashes = np.concatenate([*(part[1] for part in parts), np.zeros(0, np.uint64)])
+    parts = [_sampled(tokens, start) for start in range(0, len(tokens) + 1, _BLOCK)]
+    at, hashes = map(np.concatenate, zip(*parts, strict=True))
     files = np.searchsorted(offsets, at, "right") - 1
     inside = at + SHINGLE <= offsets[files + 1]
     files, hashes = files[inside], hashes[inside]

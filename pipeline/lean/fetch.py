@@ -1,12 +1,10 @@
-"""Where a commit comes from: a clone, a bare repository, a bundle or a URL.
+"""Where a commit comes from: a clone, a bare repository, a bundle, a URL or the packaged sample.
 
 - `HEAD`, a tag or a branch is resolved to a commit id once, before anything is read.
 - A URL is fetched shallow at exactly that commit, trees first and then only the wanted blobs, in
   batches, into a cache: a broken download continues where it stopped.
 - A bundle is unpacked into the cache once. A local repository is read where it is.
 - One process at a time writes to a cached repository; locks that a killed one left are removed.
-
-Usage: `git_dir = open_repository("https://github.com/…/mathlib4", commit, root="Mathlib/")`.
 """
 
 from __future__ import annotations
@@ -15,17 +13,24 @@ import contextlib
 import hashlib
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any, Final
 
 import git
 
-from tangobench.errors import InputError, ResourceError, UsageError
+from tangobench.errors import CorruptionError, InputError, ResourceError, UsageError
 from tangobench.pipeline.core.files import exclusive, explain_os_errors
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.lean.git import wanted_blobs
-from tangobench.pipeline.lean.repository import closed_git, commit_of, not_a_repository, timed_out
+from tangobench.pipeline.lean.git import list_files, read_files, wanted_blobs
+from tangobench.pipeline.lean.repository import ClosedGit, commit_of, not_a_repository, timed_out
+
+SAMPLE_COMMIT: Final = "4d4efedcca66ef1564ccae7900d3cd6e098c3f11"
+"""Of the packaged Lean files with a fixed author and date: a constant of the package."""
+_AUTHOR: Final = b"tangobench <tangobench@example.org> 1700000000 +0000"
 
 _FULL_ID: Final = re.compile(r"[0-9a-f]{40}")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://|[^/]+@[^/]+:")
@@ -49,13 +54,11 @@ def is_url(source: str) -> bool:
 
 
 def open_repository(
-    source: str,
-    commit: str,
-    suffix: str = ".lean",
-    root: str = "",
-    reporter: Reporter | None = None,
+    source: str, commit: str, root: str = "", reporter: Reporter | None = None
 ) -> Path:
-    """The git directory that holds the commit: a clone, a bare repository, a bundle or a URL."""
+    """The git directory that holds the commit."""
+    if source == "sample":
+        return sample_repository()
     if not _FULL_ID.fullmatch(commit):
         raise UsageError(
             f"commit {commit!r} is not a full commit id",
@@ -64,18 +67,16 @@ def open_repository(
         )
     reporter = reporter or Reporter(quiet=True)
     if is_url(source):
-        return _fetch(source, commit, suffix, root, reporter)
-    path = Path(source)
-    if path.is_file():
-        git_dir = _unbundled(path, commit, reporter)
+        return _fetch(source, commit, root, reporter)
+    if Path(source).is_file():
+        git_dir = _unbundled(Path(source), commit, reporter)
         fix = "make the bundle of a branch or tag that holds it: git bundle create FILE NAME"
     else:
-        git_dir = _local(source)
+        git_dir = _git_directory(Path(source))
         fix = (
             f"--commit HEAD takes what is there; or git -C {source} fetch --depth 1 origin {commit}"
         )
-    _require_commit(git_dir, commit, source, fix)
-    return git_dir
+    return _require_commit(git_dir, commit, source, fix)
 
 
 def resolve_commit(source: str, name: str) -> str:
@@ -89,7 +90,7 @@ def resolve_commit(source: str, name: str) -> str:
         # A bundle lists annotated tags without the commits that they mean.
         found = found and commit_of(_unbundled(bundle, found, Reporter(quiet=True)), found)
     else:
-        found = commit_of(_local(source), name)
+        found = commit_of(_git_directory(Path(source)), name)
     if found is None:
         raise InputError(
             f"{without_password(source)} has no commit, tag or branch {name!r}",
@@ -103,7 +104,7 @@ def resolve_commit(source: str, name: str) -> str:
 
 def _listed(source: str, name: str) -> str | None:
     """What a name means in a URL or bundle: like git, a tag comes before a branch."""
-    code, output, error = closed_git(cache_folder(), fetching=True).run(
+    code, output, error = ClosedGit(cache_folder(), fetching=True).run(
         *_options(_STALLED), "ls-remote", "--quiet", "--", source, seconds=_LIST_SECONDS
     )
     if code != 0:
@@ -114,16 +115,9 @@ def _listed(source: str, name: str) -> str | None:
     return next((ids[form] for form in forms if form in ids), None)
 
 
-def _local(source: str) -> Path:
-    git_dir = _git_directory(Path(source))
-    if git_dir is None:
-        raise not_a_repository(source)
-    return git_dir
-
-
-def _require_commit(git_dir: Path, commit: str, source: str, fix: str) -> None:
+def _require_commit(git_dir: Path, commit: str, source: str, fix: str) -> Path:
     if commit_of(git_dir, commit) == commit:
-        return
+        return git_dir
     shallow = (git_dir / "shallow").exists()
     raise InputError(
         f"{source} does not hold commit {commit}" + (" (it is a shallow clone)" if shallow else ""),
@@ -134,7 +128,7 @@ def _require_commit(git_dir: Path, commit: str, source: str, fix: str) -> None:
     )
 
 
-def _git_directory(path: Path) -> Path | None:
+def _git_directory(path: Path) -> Path:
     """The git directory of a clone or bare repository, found without asking git."""
     inner = path / ".git"
     if inner.is_file():  # a work tree or submodule: "gitdir: PATH"
@@ -145,7 +139,7 @@ def _git_directory(path: Path) -> Path | None:
             (candidate / "objects").is_dir() or (candidate / "commondir").exists()
         ):
             return candidate.absolute()
-    return None
+    raise not_a_repository(path)
 
 
 @contextlib.contextmanager
@@ -157,29 +151,26 @@ def _cached(name: str) -> Iterator[Path]:
         for stale in [*git_dir.glob("*.lock"), *git_dir.glob("objects/pack/tmp_*")]:
             with explain_os_errors(stale, 0):
                 stale.unlink()
-        if _git_directory(git_dir) is None:
-            init_repository(git_dir)
+        if not (git_dir / "HEAD").exists():
+            _init_repository(git_dir)
         yield git_dir
 
 
-def init_repository(git_dir: Path) -> None:
-    """An empty bare repository."""
+def _init_repository(git_dir: Path) -> None:
     with explain_os_errors(git_dir, 0):
         git_dir.mkdir(parents=True, exist_ok=True)
-    words = ("init", "--quiet", "--bare", "--object-format=sha1")
-    code, _, error = closed_git(git_dir).run(*words)
+    _write(git_dir, "init", "--quiet", "--bare", "--object-format=sha1")
+
+
+def _write(git_dir: Path, *words: str, **options: Any) -> None:
+    code, _, error = ClosedGit(git_dir).run(*words, **options)
     if code != 0:
-        raise cache_unusable(git_dir, error)
-
-
-def cache_unusable(git_dir: Path, error: str) -> ResourceError:
-    """git could not write to the cache."""
-    return ResourceError(
-        f"cannot write {git_dir}: {error}",
-        kind="cache-unusable",
-        fix="free space there, or set XDG_CACHE_HOME to a folder that you may write to",
-        path=str(git_dir),
-    )
+        raise ResourceError(
+            f"cannot write {git_dir}: {error}",
+            kind="cache-unusable",
+            fix="free space there, or set XDG_CACHE_HOME to a folder that you may write to",
+            path=str(git_dir),
+        )
 
 
 def _unbundled(path: Path, commit: str, reporter: Reporter) -> Path:
@@ -198,23 +189,23 @@ def _unbundled(path: Path, commit: str, reporter: Reporter) -> Path:
             kind="not-a-repository",
             fix="make one with: git bundle create FILE --all",
         )
-    found = path.stat()
-    with _cached(f"bundle {path.resolve()} {found.st_size} {found.st_mtime_ns}") as git_dir:
-        if not _holds(git_dir, commit):
-            _fetched(git_dir, str(path.resolve()), ["+refs/*:refs/bundle/*"], commit, reporter)
+    found, where = path.stat(), str(path.resolve())
+    with _cached(f"bundle {where} {found.st_size} {found.st_mtime_ns}") as git_dir:
+        if not _has_tree(git_dir, commit):
+            _fetched(git_dir, where, ["+refs/*:refs/bundle/*"], commit, reporter)
         return git_dir
 
 
-def _fetch(url: str, commit: str, suffix: str, root: str, reporter: Reporter) -> Path:
+def _fetch(url: str, commit: str, root: str, reporter: Reporter) -> Path:
     with _cached(f"url {url}") as git_dir:
         shallow = ["--depth=1", "--filter=blob:none"]
-        if not _holds(git_dir, commit):
+        if not _has_tree(git_dir, commit):
             _fetched(git_dir, url, [*shallow, commit], commit, reporter)
         _require_commit(git_dir, commit, url, "check the address and the commit")
-        wanted = wanted_blobs(git_dir, commit, root, suffix)
+        wanted = wanted_blobs(git_dir, commit, root)
         # Listing what is there asks for none of them, so git has no reason to download one.
         words = ("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
-        known = closed_git(git_dir).run(*words)[1]
+        known = ClosedGit(git_dir).run(*words)[1]
         missing = sorted(wanted - set(known.decode().split()))
         for start in range(0, len(missing), _BATCH):
             _fetched(git_dir, url, [*shallow, *missing[start : start + _BATCH]], commit, reporter)
@@ -254,7 +245,7 @@ def _fetched(git_dir: Path, url: str, what: Sequence[str], commit: str, reporter
     flags = ["--progress", "--no-tags", "--no-write-fetch-head", *what[:split]]
     words = [*_options(own), "fetch", *flags, "here", *what[split:]]
     progress = _Progress(reporter)
-    process = closed_git(git_dir, fetching=True).execute(
+    process = ClosedGit(git_dir, fetching=True).execute(
         ["git", *words], as_process=True, with_stdout=False, universal_newlines=True
     )
     git.cmd.handle_process_output(
@@ -287,10 +278,68 @@ def _options(settings: dict[str, str]) -> list[str]:
     return [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
 
 
+def _has_tree(git_dir: Path, commit: str) -> bool:
+    return ClosedGit(git_dir).run("cat-file", "-e", f"{commit}^{{tree}}")[0] == 0
+
+
 def without_password(url: str) -> str:
     """An address that can be shown."""
     return re.sub(r"(?<=://)[^/@]*@", "", url)
 
 
-def _holds(git_dir: Path, commit: str) -> bool:
-    return closed_git(git_dir).run("cat-file", "-e", f"{commit}^{{tree}}")[0] == 0
+def sample_repository() -> Path:
+    """The git directory of the packaged sample, made once in the cache."""
+    git_dir = cache_folder() / f"sample-{SAMPLE_COMMIT[:24]}"
+    if not _whole(git_dir):
+        with exclusive(git_dir.with_suffix(".lock"), wait_seconds=_WAIT_SECONDS):
+            if not _whole(git_dir):  # nobody was faster
+                _make_sample(git_dir)
+    return git_dir
+
+
+def _whole(git_dir: Path) -> bool:
+    """Whether every object of the sample is there and is what its id says."""
+    try:
+        read_files(git_dir, list_files(git_dir, SAMPLE_COMMIT, "").files)
+    except (CorruptionError, InputError):
+        return False
+    return True
+
+
+def _make_sample(git_dir: Path) -> None:
+    made = git_dir.with_suffix(".partial")
+    with explain_os_errors(git_dir, 0):
+        for left in (made, git_dir):  # of a process that was killed, or damaged
+            if left.exists():
+                shutil.rmtree(left)
+        commit = write_repository(made, package_files())
+        if commit != SAMPLE_COMMIT:
+            shutil.rmtree(made)
+            raise CorruptionError(
+                f"the packaged sample gives commit {commit}, expected {SAMPLE_COMMIT}",
+                kind="sample-damaged",
+                fix="install the package again",
+            )
+        made.rename(git_dir)
+
+
+def package_files() -> dict[str, bytes]:
+    """The packaged Lean files by path."""
+    with as_file(files("tangobench.pipeline.lean") / "sample_project") as root:
+        found = sorted((path.relative_to(root).as_posix(), path) for path in root.rglob("*.lean"))
+        return {name: path.read_bytes() for name, path in found}
+
+
+def write_repository(git_dir: Path, contents: dict[str, bytes]) -> str:
+    """Make a bare repository with one commit of these files; the commit's id."""
+    stream = [b"commit refs/heads/main\ncommitter ", _AUTHOR, b"\ndata 6\nsample\n"]
+    for path, data in sorted(contents.items()):
+        stream.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data))
+    _init_repository(git_dir)
+    with tempfile.TemporaryFile() as given:
+        given.write(b"".join(stream))
+        given.seek(0)
+        _write(git_dir, "fast-import", "--quiet", istream=given)
+    commit = commit_of(git_dir, "refs/heads/main")
+    assert commit is not None  # fast-import made it
+    return commit

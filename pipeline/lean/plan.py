@@ -1,37 +1,78 @@
-"""What a Lean build reads, writes and takes, before it starts.
-
-Usage: `plan(spec, "~/mathlib4", workers=2)["lines"]`.
-"""
+"""What a Lean build reads, writes and takes, before it starts."""
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any, Final
 
+from tangobench.errors import InputError
 from tangobench.pipeline.core.lock import Lock, committed_lock
+from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.spec import as_dict
-from tangobench.pipeline.lean.fetch import is_url, without_password
-from tangobench.pipeline.lean.git import list_files
-from tangobench.pipeline.lean.inputs import files_by_split, repository, resolve
-from tangobench.pipeline.lean.spec import SPLITS, Spec
-
-__all__ = ["plan", "resolve"]
+from tangobench.pipeline.lean import fetch
+from tangobench.pipeline.lean.git import File, Listing, list_files
+from tangobench.pipeline.lean.spec import SPLITS, Spec, Split, splits_of
+from tangobench.pipeline.tokenizer import keys
 
 _MATHLIB_BYTES: Final = 60_094_008
+
+
+def resolve(spec: Spec, source: str | None) -> Spec:
+    """The spec with the commit that its name (`HEAD`, a tag) means, and its tokenizer's sha256."""
+    spec = keys.resolve(spec)
+    where = source or spec.repository
+    if where == "sample":
+        return spec
+    return dataclasses.replace(spec, commit=fetch.resolve_commit(where, spec.commit))
+
+
+def listed(
+    spec: Spec, source: str | None, reporter: Reporter | None = None
+) -> tuple[Path, Listing, dict[Split, list[File]]]:
+    """The git directory of a source, and the files of its commit by split, in path order."""
+    where = source or spec.repository
+    try:
+        git_dir = fetch.open_repository(where, spec.commit, root=spec.root, reporter=reporter)
+    except InputError as error:
+        if error.kind == "commit-missing" and spec.commit == fetch.SAMPLE_COMMIT:
+            error.fix = "the sample's commit is not of this repository: add --commit HEAD"
+        raise
+    listing = list_files(git_dir, spec.commit, spec.root, max_bytes=spec.max_file_bytes)
+    splits = splits_of([file.path for file in listing.files], spec)
+    files = {s: [file for file in listing.files if splits[file.path] == s] for s in SPLITS}
+    for item in spec.holdout:
+        if not any(f.path == item or f.path.startswith(f"{item}/") for f in files["validation"]):
+            example = listing.files[0].path
+            raise InputError(
+                f"held-out folder or file {item!r} has no files",
+                kind="empty-holdout",
+                fix="name folders and files as the repository does, such as "
+                f"{example.rpartition('/')[0] or example!r}",
+            )
+    for split in SPLITS:
+        if not files[split]:
+            raise InputError(
+                f"no file of commit {spec.commit} under {spec.root!r} is in {split}",
+                kind="empty-split",
+                fix="a project needs two .lean files, and --holdout must leave one: check the "
+                "spec's root and holdout",
+                split=split,
+            )
+    return git_dir, listing, files
 
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     """What a build takes; a repository that is not here yet is taken to be Mathlib's size."""
     where, known = source or spec.repository, _committed(spec)
-    size, lines = _MATHLIB_BYTES, [f"fetch    {without_password(where)} at {spec.commit[:12]}"]
-    if known is not None:
-        size = known.data["source"]["bytes"]
-    if not is_url(where):
-        git_dir, _ = repository(spec, source)
-        listing = list_files(git_dir, spec.commit, spec.root, max_bytes=spec.max_file_bytes)
-        files = files_by_split(listing, spec)
+    if fetch.is_url(where):
+        size = _MATHLIB_BYTES if known is None else known.data["source"]["bytes"]
+        line = f"fetch    {fetch.without_password(where)} at {spec.commit[:12]}"
+    else:
+        _, listing, files = listed(spec, source)
         size = sum(file.size for file in listing.files)
         counts = " + ".join(f"{len(files[split]):,} {split}" for split in SPLITS)
-        lines = [f"files    {counts} under {spec.root or '/'} at {spec.commit[:12]}"]
+        line = f"files    {counts} under {spec.root or '/'} at {spec.commit[:12]}"
     return {
         # Measured on Mathlib: 120,549 rows from 60 MB.
         "rows": int(size / 500) if known is None else sum(s["rows"] for s in known.shards),
@@ -39,7 +80,7 @@ def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
         "disk_bytes": 11 * size,  # rows are 6 to 9 times the text, other units 2
         "memory_bytes": workers * 500_000_000,
         "core_seconds": 5 + size / 4_000_000,
-        "lines": lines,
+        "lines": [line],
     }
 
 

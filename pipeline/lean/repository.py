@@ -1,42 +1,54 @@
 """A git repository opened with GitPython, whatever its configuration says.
 
-- The repository's configuration is never read: git sees its objects and refs through a directory of
-  ours. So it cannot name a command to run, a remote to ask, a file to include or another work tree,
-  and a git directory without a `config` file reads like any other.
-- Replacement refs and `GIT_*` variables of the caller have no effect.
-- Every object is checked against its id; every call of git has a time limit.
-
-Usage: `with opened(git_dir) as repo: data = next(objects(repo, "blob", [("A.lean", ident)]))`.
+The configuration is never read: git sees objects and refs through a directory of ours. So it cannot
+name a command to run, a remote to ask, a file to include or another work tree. Replacement refs and
+`GIT_*` variables of the caller have no effect; every call of git has a time limit.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # a missing git is our error, at first use
 import git
 
-from tangobench.errors import CorruptionError, InputError, ResourceError
+from tangobench.errors import InputError, ResourceError
 from tangobench.pipeline.core.files import explain_os_errors
 
-_SECONDS: Final = 600.0  # for a call of git, or one pass over a list of objects
+SECONDS: Final = 600.0  # for a call of git, or one pass over a list of objects
 _SECONDS_FOR_REFS: Final = 60.0
 _SMALL: Final = 4096  # bytes of HEAD or commondir
 _HEAD: Final = re.compile(rb"(?:ref: refs/[!-~]+|[0-9a-f]{40})\n?")
-_NO_HEAD: Final = b"ref: refs/heads/none\n"
 _ENVIRONMENT: Final = threading.RLock()
 
 
 class ClosedGit(git.Git):
-    """GitPython's git command without the caller's `GIT_*` variables."""
+    """GitPython's git for one git directory, without the caller's `GIT_*` variables.
+
+    Unless it is `fetching`, it reads and asks nothing outside.
+    """
+
+    def __init__(self, git_dir: Path, *, fetching: bool = False) -> None:
+        super().__init__(str(git_dir))
+        closed = {
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_ALLOW_PROTOCOL": "",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_NOSYSTEM": "1",
+        }
+        self.update_environment(
+            GIT_DIR=str(git_dir),
+            GIT_NO_REPLACE_OBJECTS="1",
+            GIT_TERMINAL_PROMPT="0",
+            **({} if fetching else closed),
+        )
 
     def execute(self, command: Any, *args: Any, **options: Any) -> Any:
         """Run a command; GitPython hands on the environment of this process."""
@@ -48,7 +60,7 @@ class ClosedGit(git.Git):
                     "git is not installed", kind="git-missing", fix="install git"
                 ) from None
 
-    def run(self, *words: str, seconds: float = _SECONDS, **options: Any) -> tuple[int, bytes, str]:
+    def run(self, *words: str, seconds: float = SECONDS, **options: Any) -> tuple[int, bytes, str]:
         """Exit code, output and error text of a command."""
         code, output, error = self.execute(
             ["git", *words],
@@ -75,22 +87,6 @@ def _no_git_variables() -> Iterator[None]:
             os.environ.update(kept)
 
 
-def closed_git(git_dir: Path, *, fetching: bool = False) -> ClosedGit:
-    """git for one git directory; unless it is `fetching`, it reads and asks nothing outside."""
-    own = ClosedGit(str(git_dir))
-    own.update_environment(
-        GIT_DIR=str(git_dir), GIT_NO_REPLACE_OBJECTS="1", GIT_TERMINAL_PROMPT="0"
-    )
-    if not fetching:
-        own.update_environment(
-            GIT_NO_LAZY_FETCH="1",
-            GIT_ALLOW_PROTOCOL="",
-            GIT_CONFIG_GLOBAL=os.devnull,
-            GIT_CONFIG_NOSYSTEM="1",
-        )
-    return own
-
-
 @contextlib.contextmanager
 def opened(git_dir: Path) -> Iterator[git.Repo]:
     """A repository, seen through a directory with its objects and refs but not its config."""
@@ -103,7 +99,7 @@ def opened(git_dir: Path) -> Iterator[git.Repo]:
                 repo = git.Repo(folder, expand_vars=False)
             except git.InvalidGitRepositoryError:
                 raise not_a_repository(git_dir) from None
-        repo.git = closed_git(folder)
+        repo.git = ClosedGit(folder)
         with repo:
             yield repo
 
@@ -112,7 +108,7 @@ def _link(git_dir: Path, folder: Path) -> None:
     # A linked work tree names the directory that it belongs to.
     common = git_dir / os.fsdecode(_small(git_dir / "commondir").strip())
     head = _small(git_dir / "HEAD")
-    (folder / "HEAD").write_bytes(head if _HEAD.fullmatch(head) else _NO_HEAD)
+    (folder / "HEAD").write_bytes(head if _HEAD.fullmatch(head) else b"ref: refs/heads/none\n")
     (folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
     (folder / "objects").symlink_to((common / "objects").resolve())
     if (common / "refs").is_dir():
@@ -139,100 +135,14 @@ def commit_of(git_dir: Path, name: str) -> str | None:
     return found.decode().strip() if code == 0 else None
 
 
-def objects(
-    repo: git.Repo, kind: str, named: Sequence[tuple[str, str]], most: int | None = None
-) -> Iterator[bytes]:
-    """Objects of one kind by (path, id), of `most` bytes each, each checked against its id."""
-    with _in_time(repo):
-        for path, ident in named:
-            try:
-                size = 0 if most is None else repo.git.get_object_header(ident)[2]
-                if size > (most or 0):
-                    raise too_much(path, f"a {kind} of {size:,} bytes")
-                data = repo.git.get_object_data(ident)[3]
-            except (ValueError, OSError):
-                raise damaged(path, ident, "is missing from the object database") from None
-            if object_id(kind.encode(), data) != ident:  # the kind is part of the id
-                raise damaged(path, ident, "does not match its id")
-            yield data
-
-
-def sizes(repo: git.Repo, named: Sequence[tuple[str, str]]) -> list[int]:
-    """Sizes of objects by (path, id)."""
-    found = []
-    with _in_time(repo):
-        for path, ident in named:
-            try:
-                found.append(repo.git.get_object_header(ident)[2])
-            except (ValueError, OSError):
-                raise damaged(path, ident, "is missing from the object database") from None
-    return found
-
-
-@contextlib.contextmanager
-def _in_time(repo: git.Repo) -> Iterator[None]:
-    """Kill GitPython's persistent git if the block takes longer: a FIFO would block it for ever."""
-    late, seconds = threading.Event(), _SECONDS
-
-    def kill() -> None:
-        late.set()
-        for process in (repo.git.cat_file_all, repo.git.cat_file_header):
-            if process is not None and process.proc is not None:
-                process.proc.kill()
-
-    timer = threading.Timer(seconds, kill)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except CorruptionError:
-        if late.is_set():
-            raise timed_out("git cat-file", seconds) from None
-        raise
-    finally:
-        timer.cancel()
-
-
-def object_id(kind: bytes, data: bytes) -> str:
-    """git's id of an object."""
-    hasher = hashlib.sha1(b"%s %d\0" % (kind, len(data)), usedforsecurity=False)
-    hasher.update(data)
-    return hasher.hexdigest()
-
-
 def timed_out(what: str, seconds: float) -> ResourceError:
     """git gave no answer."""
-    return ResourceError(
-        f"{what} gave no answer in {seconds:.0f} s",
-        kind="git-timeout",
-        fix="check the disk or network of the repository; the same command resumes",
-    )
+    fix = "check the disk or network of the repository; the same command resumes"
+    return ResourceError(f"{what} gave no answer in {seconds:.0f} s", kind="git-timeout", fix=fix)
 
 
 def not_a_repository(source: Path | str) -> InputError:
-    """The error for a source that is neither a clone nor a git directory."""
-    return InputError(
-        f"{source} is not a git repository",
-        kind="not-a-repository",
-        fix="give a clone, a bare repository, a bundle or a git URL with --source",
-        path=str(source),
-    )
-
-
-def too_much(where: Path | str, what: str) -> InputError:
-    """A repository made to exhaust its reader."""
-    return InputError(
-        f"{where}: {what}",
-        kind="repository-too-large",
-        fix="no Lean project is like that: check --source and --root",
-    )
-
-
-def damaged(path: str, ident: str, how: str) -> CorruptionError:
-    """An object that is not what its id says."""
-    return CorruptionError(
-        f"{path}: object {ident} {how}",
-        kind="blob-damaged",
-        fix="clone the repository again",
-        path=path,
-    )
+    """The source is neither a clone nor a git directory."""
+    fix = "give a clone, a bare repository, a bundle or a git URL with --source"
+    message = f"{source} is not a git repository"
+    return InputError(message, kind="not-a-repository", fix=fix, path=str(source))

@@ -1,128 +1,177 @@
-"""Shards of source rows and of proof rows.
+"""What is written: shards of source rows, shards of proof rows and the table of declarations.
 
 - Source rows are the file's tokens in consecutive pieces of at most `context`; none overlap, none
   cross a file, the short last piece is kept. `start` and `length` are bytes in the file.
 - A proof row is prompt, proof, EOT: the last `prompt_tokens` tokens of everything before the proof,
   the whole proof of at most `proof_tokens`. Longer proofs are left out and counted, never cut.
-
-Usage: `output = proof_shard(ProofArgs(1536, 511, addresses, dropped), store)`.
+- The table has the outcome of every declaration, kept or not, train before validation, in row
+  order; `row` is the index in the `proof` config of its split, or -1.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.arrays import offsets_of, unpack, unpack_texts
-from tangobench.pipeline.core.build import Arguments, Streamed, shard_unit
+from tangobench.pipeline.core.build import Arguments, Output, Stage, Streamed, shard_unit
+from tangobench.pipeline.core.hashing import rows_sha256
 from tangobench.pipeline.core.store import Store
-from tangobench.pipeline.lean.spec import KINDS
+from tangobench.pipeline.lean.encode import STYLES
+from tangobench.pipeline.lean.spec import KINDS, SPLITS, Split
 from tangobench.pipeline.tokenizer.use import GPT2, Choice
 
 NDArray = np.ndarray[Any, Any]
+Arrays = dict[str, NDArray]
+What = Literal["source", "proof", "table"]
 
+TABLE_FILE: Final = "declarations.parquet"
 BATCH_ROWS: Final = 256
+OUTCOMES: Final = ("kept", "proof-too-long", "repeated-in-training")
 _PARTS: Final = 4  # of a proof row: the file's tokens, the piece up to the proof, the proof, EOT
 
 
 @dataclass(frozen=True, slots=True)
-class SourceArgs(Arguments):
-    """Batches of encoded files, and the files of each that are left out."""
+class Batch(Arguments):
+    """A batch of encoded files; which files and declarations are left out, which are repeated."""
 
-    context: int
-    batches: tuple[str, ...]
-    left_out: tuple[list[int], ...]
-    tokenizer: Choice = GPT2
-
-    def key(self) -> Any:
-        """By name."""
-        return {"what": "source", **self.plain(), "tokenizer": self.tokenizer.key()}
+    address: str
+    split: Split
+    left_out: list[int]
+    dropped: list[int]
+    proof_in_training: list[int]
+    statement_in_training: list[int]
 
 
 @dataclass(frozen=True, slots=True)
-class ProofArgs(Arguments):
-    """Batches of encoded files, and the declarations of each that are dropped."""
+class WriteArgs(Arguments):
+    """What to write of some batches, and how long rows are."""
 
+    what: What
+    context: int
     prompt_tokens: int
     proof_tokens: int
-    batches: tuple[str, ...]
-    dropped: tuple[list[int], ...]
+    batches: tuple[Batch, ...]
     tokenizer: Choice = GPT2
 
-    def key(self) -> Any:
-        """By name."""
-        return {"what": "proof", **self.plain(), "tokenizer": self.tokenizer.key()}
+
+def write_one(args: WriteArgs, store: Store) -> Output | Streamed:
+    """A shard or the table."""
+    if args.what == "table":
+        return _table(args, store)
+    return (_source_shard if args.what == "source" else _proof_shard)(args, store)
 
 
-def source_shard(args: SourceArgs, store: Store) -> Streamed:
-    """Source rows of some batches, without the files listed as left out."""
+WRITE: Final = Stage("lean-write", 2, write_one)
+
+
+def _source_shard(args: WriteArgs, store: Store) -> Streamed:
+    vocabulary = args.tokenizer.load(store)
     tokens: list[memoryview] = []
     paths: list[str] = []
-    columns: dict[str, list[NDArray]] = {"tokens": [], "start": [], "length": []}
-    vocabulary = args.tokenizer.load(store)
-    for address, left_out in zip(args.batches, args.left_out, strict=True):
-        arrays = unpack(store.read(address))
-        files, lows, highs, starts, sizes = _pieces(arrays, args.context, vocabulary.token_bytes)
-        kept = np.flatnonzero(~np.isin(files, left_out))
+    numbers = [np.zeros((3, 0), np.int64)]
+    for batch in args.batches:
+        arrays = unpack(store.read(batch.address))
+        pieces = _pieces(arrays, args.context, vocabulary.token_bytes)
+        kept = ~np.isin(pieces[0], batch.left_out)
+        files, lows, highs, starts, sizes = (column[kept] for column in pieces)
         view = arrays["tokens"].data
-        bounds = zip(lows[kept].tolist(), highs[kept].tolist(), strict=True)
-        tokens += [view[low:high] for low, high in bounds]
-        columns["tokens"].append((highs - lows)[kept])
-        columns["start"].append(starts[kept])
-        columns["length"].append(sizes[kept])
+        tokens += [view[a:b] for a, b in zip(lows.tolist(), highs.tolist(), strict=True)]
+        numbers.append(np.stack([highs - lows, starts, sizes]))
         names = unpack_texts(arrays, "path")
-        paths += [names[i] for i in files[kept].tolist()]
-    return shard_unit(
-        {
-            "tokens": _lists(tokens, 1, _joined(columns["tokens"], np.int64), vocabulary.dtype),
-            "path": shards.strings(paths),
-            "start": shards.scalars(_joined(columns["start"], np.uint32)),
-            "length": shards.scalars(_joined(columns["length"], np.uint32)),
-        },
-        batch_rows=BATCH_ROWS,
-    )
-
-
-def proof_shard(args: ProofArgs, store: Store) -> Streamed:
-    """Proof rows of some batches, without the declarations listed as dropped."""
-    tokens: list[memoryview] = []
-    lengths, targets = [], []
-    paths: list[str] = []
-    names: list[str] = []
-    kinds: list[str] = []
-    vocabulary = args.tokenizer.load(store)
-    end = np.array([vocabulary.eot], vocabulary.dtype).data
-    for address, dropped in zip(args.batches, args.dropped, strict=True):
-        arrays = unpack(store.read(address))
-        chosen = kept_declarations(arrays, args.proof_tokens, dropped)
-        parts, sizes, starts = _assemble(arrays, chosen, args.prompt_tokens, end)
-        tokens += parts
-        lengths.append(sizes)
-        targets.append(starts)
-        path, name = unpack_texts(arrays, "path"), unpack_texts(arrays, "name")
-        paths += [path[i] for i in arrays["file"][chosen].tolist()]
-        names += [name[i] for i in chosen.tolist()]
-        kinds += [KINDS[i] for i in arrays["kind"][chosen].tolist()]
+        paths += [names[i] for i in files.tolist()]
+    lengths, starts, sizes = np.concatenate(numbers, axis=1)
     columns = {
-        "tokens": _lists(tokens, _PARTS, _joined(lengths, np.int64), vocabulary.dtype),
-        "target_start": shards.scalars(_joined(targets, np.uint16)),
+        "tokens": _lists(tokens, 1, lengths, vocabulary.dtype),
         "path": shards.strings(paths),
-        "declaration": shards.strings(names),
-        "kind": shards.strings(kinds),
+        "start": shards.scalars(starts.astype(np.uint32)),
+        "length": shards.scalars(sizes.astype(np.uint32)),
     }
     return shard_unit(columns, batch_rows=BATCH_ROWS)
 
 
-def proof_lengths(arrays: dict[str, NDArray]) -> NDArray:
+def _proof_shard(args: WriteArgs, store: Store) -> Streamed:
+    vocabulary = args.tokenizer.load(store)
+    end = np.array([vocabulary.eot], vocabulary.dtype).data
+    tokens: list[memoryview] = []
+    texts: dict[str, list[str]] = {"path": [], "declaration": [], "kind": []}
+    numbers = [np.zeros((2, 0), np.int64)]
+    for batch in args.batches:
+        arrays = unpack(store.read(batch.address))
+        chosen = _kept(arrays, args.proof_tokens, batch.dropped)
+        parts, lengths, starts = _assemble(arrays, chosen, args.prompt_tokens, end)
+        tokens += parts
+        numbers.append(np.stack([lengths, starts]))
+        path, name = unpack_texts(arrays, "path"), unpack_texts(arrays, "name")
+        texts["path"] += [path[i] for i in arrays["file"][chosen].tolist()]
+        texts["declaration"] += [name[i] for i in chosen.tolist()]
+        texts["kind"] += [KINDS[i] for i in arrays["kind"][chosen].tolist()]
+    lengths, starts = np.concatenate(numbers, axis=1)
+    columns = {
+        "tokens": _lists(tokens, _PARTS, lengths, vocabulary.dtype),
+        "target_start": shards.scalars(starts.astype(np.uint16)),
+        **{name: shards.strings(values) for name, values in texts.items()},
+    }
+    return shard_unit(columns, batch_rows=BATCH_ROWS)
+
+
+def _table(args: WriteArgs, store: Store) -> Output:
+    rows = dict.fromkeys(SPLITS, 0)
+    parts = []
+    for batch in args.batches:
+        arrays = unpack(store.read(batch.address))
+        chosen = _kept(arrays, args.proof_tokens, batch.dropped)
+        parts.append(_table_part(arrays, batch, args.proof_tokens, chosen, rows[batch.split]))
+        rows[batch.split] += len(chosen)
+    table = pa.concat_tables(parts)
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    found = {"rows": table.num_rows, "rows_sha256": rows_sha256(table)}
+    return Output(sink.getvalue(), found)
+
+
+def _table_part(
+    arrays: Arrays, batch: Batch, proof_tokens: int, chosen: NDArray, first: int
+) -> pa.Table:
+    lengths = proof_lengths(arrays)
+    outcome = np.where(lengths > proof_tokens, 1, 2)
+    outcome[chosen] = 0
+    row = np.full(len(lengths), -1, np.int64)
+    row[chosen] = first + np.arange(len(chosen))
+    every = np.arange(len(lengths))
+    return pa.table(
+        {
+            "path": _named(unpack_texts(arrays, "path"), arrays["file"]),
+            "declaration": pa.array(unpack_texts(arrays, "name"), pa.string()),
+            "kind": _named(KINDS, arrays["kind"]),
+            "style": _named(STYLES, arrays["style"]),
+            **{key: pa.array(arrays[key]) for key in ("line", "proof_start", "proof_end")},
+            "proof_tokens": pa.array(lengths),
+            "split": pa.repeat(batch.split, len(lengths)),
+            "outcome": _named(OUTCOMES, outcome),
+            "row": pa.array(row),
+            "proof_in_training": pa.array(np.isin(every, batch.proof_in_training)),
+            "statement_in_training": pa.array(np.isin(every, batch.statement_in_training)),
+        }
+    )
+
+
+def _named(names: Sequence[str], numbers: NDArray) -> pa.Array:
+    return pa.array(names, pa.string()).take(pa.array(numbers))
+
+
+def proof_lengths(arrays: Arrays) -> NDArray:
     """Tokens of each declaration's proof, without EOT."""
     return np.diff(arrays["proof_offsets"])[arrays["proof_index"]]
 
 
-def kept_declarations(arrays: dict[str, NDArray], proof_tokens: int, dropped: list[int]) -> NDArray:
+def _kept(arrays: Arrays, proof_tokens: int, dropped: list[int]) -> NDArray:
     """Indices of the declarations that become rows, in file order."""
     keep = proof_lengths(arrays) <= proof_tokens
     keep[dropped] = False
@@ -130,7 +179,7 @@ def kept_declarations(arrays: dict[str, NDArray], proof_tokens: int, dropped: li
 
 
 def _pieces(
-    arrays: dict[str, NDArray], context: int, token_bytes: NDArray
+    arrays: Arrays, context: int, token_bytes: NDArray
 ) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
     """File, first token, token after the last, first byte in the file and bytes of each piece."""
     offsets = arrays["tokens_offsets"]
@@ -147,11 +196,12 @@ def _pieces(
 
 
 def _assemble(
-    arrays: dict[str, NDArray], chosen: NDArray, prompt_tokens: int, end: memoryview
+    arrays: Arrays, chosen: NDArray, prompt_tokens: int, end: memoryview
 ) -> tuple[list[memoryview], NDArray, NDArray]:
     """Four parts of every row, row lengths, and where each proof starts in its row."""
-    piece, piece_low, piece_high = _spans(arrays, "piece", chosen)
-    proof, proof_low, proof_high = _spans(arrays, "proof", chosen)
+    piece, proof = (arrays[f"{name}_index"][chosen] for name in ("piece", "proof"))
+    piece_low, piece_high = (arrays["piece_offsets"][piece + i] for i in (0, 1))
+    proof_low, proof_high = (arrays["proof_offsets"][proof + i] for i in (0, 1))
     file_low = arrays["tokens_offsets"][arrays["file"][chosen]]
     seam = file_low + arrays["seam"][chosen]
     piece_low = np.maximum(piece_low, piece_high - prompt_tokens)
@@ -160,7 +210,7 @@ def _assemble(
     starts = (seam - context_low) + (piece_high - piece_low)
     lengths = starts + (proof_high - proof_low) + 1
     spans = (context_low, seam, piece_low, piece_high, proof_low, proof_high)
-    tokens, pieces, proofs = arrays["tokens"].data, piece.data, proof.data
+    tokens, pieces, proofs = (arrays[name].data for name in ("tokens", "piece", "proof"))
     parts: list[memoryview] = []
     for a, b, c, d, e, f in zip(*(span.tolist() for span in spans), strict=True):
         parts += (tokens[a:b], pieces[c:d], proofs[e:f], end)
@@ -179,15 +229,3 @@ def _lists(parts: list[memoryview], each: int, lengths: NDArray, dtype: Any) -> 
 
     size = np.dtype(dtype).itemsize * int(offsets[-1]) + 4 * len(offsets)
     return shards.Column(len(lengths), kind, part, size)
-
-
-def _spans(
-    arrays: dict[str, NDArray], name: str, chosen: NDArray
-) -> tuple[NDArray, NDArray, NDArray]:
-    which = arrays[f"{name}_index"][chosen]
-    offsets = arrays[f"{name}_offsets"]
-    return arrays[name], offsets[which], offsets[which + 1]
-
-
-def _joined(parts: list[NDArray], dtype: Any) -> NDArray:
-    return np.concatenate(parts).astype(dtype, copy=False) if parts else np.zeros(0, dtype)

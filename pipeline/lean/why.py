@@ -1,7 +1,4 @@
-"""One Lean row as text, and the outcome of one declaration.
-
-Usage: `why(folder, lock, "Mathlib/Order/Basic.lean:le_refl")`.
-"""
+"""One Lean row as text, and the outcome of one declaration."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from tangobench.errors import InputError
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.shard_reader import broken
 from tangobench.pipeline.core.side_tables import SideTable
-from tangobench.pipeline.lean.declarations import TABLE_FILE
+from tangobench.pipeline.lean.rows import TABLE_FILE
 from tangobench.pipeline.reading import Dataset
 
 NDArray = np.ndarray[Any, Any]

@@ -155,8 +155,7 @@ def test_processes_that_make_the_lean_sample_at_once(tmp_path, monkeypatch):
     """One makes it, the others wait; what a killed one left is cleared away."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from tangobench.pipeline.lean.fetch import cache_folder
-    from tangobench.pipeline.lean.sample import sample_repository
+    from tangobench.pipeline.lean.fetch import cache_folder, sample_repository
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with ThreadPoolExecutor(4) as pool:

@@ -13,8 +13,7 @@ import pytest
 from tangobench.errors import CorruptionError, InputError, ResourceError, TangobenchError
 from tangobench.pipeline.lean import git, repository
 from tangobench.pipeline.lean.export import export
-from tangobench.pipeline.lean.git import list_files, read_files
-from tangobench.pipeline.lean.repository import object_id
+from tangobench.pipeline.lean.git import list_files, object_id, read_files
 
 pytestmark = pytest.mark.faults
 
@@ -174,7 +173,7 @@ def test_extracting_reads_some_megabytes_at_a_time(objects, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("what", ["commit", "tree", "blob"])
 def test_an_object_that_is_a_fifo_ends_in_time(objects, monkeypatch, what):
-    monkeypatch.setattr(repository, "_SECONDS", 1.0)
+    monkeypatch.setattr(repository, "SECONDS", 1.0)
     ids = {"blob": objects.write(b"blob", GOOD)}
     ids["tree"] = objects.tree([(b"100644", b"A.lean", ids["blob"])])
     ids["commit"] = objects.commit(ids["tree"])

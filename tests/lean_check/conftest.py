@@ -13,9 +13,8 @@ import pytest
 from tangobench.eval.proofs.lean_wasm import RESULTS, LeanRun, run_lean
 from tangobench.eval.proofs.wasm import first_command, without_imports
 from tangobench.pipeline.core.spec import load_spec
-from tangobench.pipeline.lean.fetch import open_repository
+from tangobench.pipeline.lean.fetch import open_repository, package_files
 from tangobench.pipeline.lean.git import list_files, read_files
-from tangobench.pipeline.lean.sample import package_files
 from tangobench.pipeline.lean.spec import Spec
 
 HERE = Path(__file__).parent

@@ -16,17 +16,17 @@ from tangobench.cli import main
 from tangobench.errors import InputError, UsageError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.spec import load_spec, manifest_file
-from tangobench.pipeline.lean import plan, summary, why
+from tangobench.pipeline.lean import build, plan, why
 from tangobench.pipeline.lean.encode import prompt_seam
-from tangobench.pipeline.lean.fetch import open_repository
-from tangobench.pipeline.lean.git import list_files, read_files
-from tangobench.pipeline.lean.proofs import extract
-from tangobench.pipeline.lean.sample import (
+from tangobench.pipeline.lean.fetch import (
     SAMPLE_COMMIT,
+    open_repository,
     package_files,
     sample_repository,
     write_repository,
 )
+from tangobench.pipeline.lean.git import list_files, read_files
+from tangobench.pipeline.lean.proofs import extract
 from tangobench.pipeline.lean.spec import Spec, split_of, splits_of
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
@@ -454,8 +454,8 @@ def test_hints_for_an_own_project(
 
 def test_the_cards_of_mathlib_and_the_sample_name_their_source(sample: api.Built) -> None:
     paper = load_spec(Spec, "lean", "paper")
-    assert paper.commit == summary.MATHLIB_COMMIT and paper.repository == summary.MATHLIB
-    card = summary.card(paper, {"kind": "git", "repository": "/home/me/clone"}, "GPT-2")
+    assert paper.commit == build.MATHLIB_COMMIT and paper.repository == build.MATHLIB
+    card = build.card(paper, {"kind": "git", "repository": "/home/me/clone"}, "GPT-2")
     assert card["sources"] == [f"{paper.repository} at commit {paper.commit}, folder Mathlib/."]
     assert card["licence_id"] == "apache-2.0"
     assert "license: apache-2.0" in (Path(str(sample.folder)) / "README.md").read_text()

@@ -16,8 +16,7 @@ import pytest
 from tangobench.errors import CorruptionError, InputError, UsageError
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.lean.fetch import open_repository, resolve_commit
-from tangobench.pipeline.lean.git import File, list_files, read_files, refusal
-from tangobench.pipeline.lean.repository import object_id
+from tangobench.pipeline.lean.git import File, list_files, object_id, read_files, refusal
 
 FILES = {"Lib/A.lean": b"theorem a : P := h\n", "Lib/B/C.lean": "-- ∀\n".encode(), "README": b"x"}
 DATED = {
@@ -327,7 +326,7 @@ def test_rejections_are_counted(clone: Path) -> None:
     ids=repr,
 )
 def test_what_is_left_out(mode: int, path: bytes, reason: str | None) -> None:
-    assert refusal(mode, path, ".lean") == reason
+    assert refusal(mode, path) == reason
 
 
 def test_a_file_of_50_megabytes(clone: Path) -> None:

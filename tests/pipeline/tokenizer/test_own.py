@@ -24,8 +24,8 @@ from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.spec import load_spec
 from tangobench.pipeline.core.verify import verify
 from tangobench.pipeline.fineweb import packing
+from tangobench.pipeline.lean.fetch import package_files
 from tangobench.pipeline.lean.proofs import extract
-from tangobench.pipeline.lean.sample import package_files
 from tangobench.pipeline.lean.spec import Spec as LeanSpec
 from tangobench.pipeline.lean.spec import split_of
 from tangobench.pipeline.reading import open_dataset
