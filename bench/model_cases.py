@@ -26,7 +26,7 @@ from tangobench.model import build, layers
 from tangobench.model.config import ModelConfig, published
 from tangobench.model.kernels import crossgate, select
 from tangobench.model.kernels.nll import summed_nll
-from tangobench.model.kernels.tango_strips import TangoKernel
+from tangobench.model.kernels.strips import TangoKernel
 from tangobench.model.kernels.wango_scan import WangoKernel
 from tangobench.model.training.recipes import find
 

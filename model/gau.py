@@ -1,12 +1,10 @@
-"""Full-attention gated attention unit (GAU): u ⊙ (A v) with squared-ReLU weights.
+"""GAU and FLASH: u ⊙ (A v) with squared-ReLU weights, over all pairs or inside chunks of 256.
 
-- Parameters: norm_weight, norm_bias, w_in, b_in, gamma, beta, toeplitz, w_out, b_out.
-- SiLU on all of u, v and the base; queries and keys are offset-scaled, rotated copies of the base.
-- Weights are relu(q·k / N + w[(j − i) + N − 1])² with N the configured context, a constant: with
-  the actual length instead, a prefix's output would change with what follows it.
-
-Shapes: B batch, T positions, C model channels, S query/key width, E expansion width.
-Usage: `h_BTC = GauBlock(config)(h_BTC)`.
+- Parameters: norm_weight, norm_bias, w_in, b_in, gamma, beta, toeplitz, w_out, b_out. SiLU on
+  u, v and the base; queries and keys are offset-scaled, rotated copies of the base.
+- GAU divides by the configured context N, a constant: with the actual length an output would
+  change with what follows it. FLASH divides by the chunk and adds a summary of earlier chunks.
+Shapes: B batch, T positions, C channels, S query/key width, E width, n chunks of L rows.
 """
 
 from __future__ import annotations
@@ -18,8 +16,8 @@ from torch import Tensor, nn
 from tangobench.errors import InputError
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
-from tangobench.model.decode import PrefixCache
 from tangobench.model.kernels.squared_relu import squared_relu_mix
+from tangobench.model.layers import PrefixCache
 
 
 class GauBlock(nn.Module):
@@ -81,10 +79,14 @@ class GauBlock(nn.Module):
         """A v of the newest token, (B, 1, E)."""
         self._check_position(position + 1)
         keys, values = cache.extend(heads[:, 1:2], v[:, None])
-        score = heads[:, 0] @ keys[:, 0].mT / self.config.context
+        return self.newest(heads[:, 0], keys[:, 0], values[:, 0])
+
+    def newest(self, q_B1S: Tensor, keys_BTS: Tensor, values_BTE: Tensor) -> Tensor:
+        """Squared-ReLU weights of the last position times the values."""
         reach = self.config.bias_reach
-        score = score + self.toeplitz[reach - 1 - position : reach]
-        return score.relu().square().to(values.dtype) @ values[:, 0]
+        bias = self.toeplitz[reach - keys_BTS.shape[1] : reach]
+        score = q_B1S @ keys_BTS.mT / reach + bias
+        return score.relu().square().to(values_BTE.dtype) @ values_BTE
 
     def _check_position(self, length: int) -> None:
         if length > self.config.context:
@@ -94,3 +96,91 @@ class GauBlock(nn.Module):
                 kind="context-too-long",
                 fix=f"give at most {self.config.context} tokens or a config with a longer context",
             )
+
+
+class ChunkCache(PrefixCache):
+    """The current chunk's quad_k, lin_k and v, and the sum over the earlier chunks."""
+
+    quad_k: Tensor  # (B, L, S)
+    lin_k: Tensor  # (B, L, S)
+    v: Tensor  # (B, L, E)
+    summary: Tensor  # (B, S, E)
+
+
+class FlashBlock(GauBlock):
+    """Offsets quad_q, quad_k, lin_q, lin_k; the summary is the mean over the chunks before the
+    current one of (lin_kᵀ v / 256), so that one chunk of FLASH is exactly GAU."""
+
+    def mix(self, heads_BOTS: Tensor, v_BTE: Tensor) -> Tensor:
+        """Quadratic term inside each chunk plus the linear term over the chunks before it."""
+        batch, length, _ = v_BTE.shape
+        rows = min(self.config.chunk, length)
+        chunks = -(-length // rows)
+        if chunks * rows > length:
+            room = (0, 0, 0, chunks * rows - length)
+            heads_BOTS, v_BTE = F.pad(heads_BOTS, room), F.pad(v_BTE, room)
+        heads = heads_BOTS.unflatten(2, (chunks, rows)).transpose(0, 1).flatten(1, 2)
+        v = v_BTE.unflatten(1, (chunks, rows))
+        quad_q, quad_k, lin_q, lin_k = heads.unbind(0)
+        flat_v = v.flatten(0, 1)
+        mixed = squared_relu_mix(quad_q, quad_k, flat_v, self.toeplitz, self.config.chunk)
+        if chunks > 1:
+            with layers.full_precision(v):
+                lin_q = lin_q * self._shares_n11(lin_q, chunks).repeat(batch, 1, 1)
+                summaries = _summaries(lin_k.unflatten(0, (batch, chunks)), v)
+                mixed = _add_product(mixed, lin_q, summaries.flatten(0, 1))
+        return mixed.view(batch, chunks * rows, -1)[:, :length]
+
+    def _shares_n11(self, like: Tensor, chunks: int) -> Tensor:
+        """What the sum over the earlier chunks is multiplied by; applied to the narrow queries."""
+        number = torch.arange(chunks, device=like.device, dtype=like.dtype).clamp(min=1)
+        share = 1 / number if self.config.global_term == "mean" else torch.ones_like(number)
+        return share[:, None, None] / self.config.chunk
+
+    def empty_cache(self) -> ChunkCache:
+        """One chunk and one sum."""
+        return ChunkCache()
+
+    def fill(self, cache: PrefixCache, heads_BOTS: Tensor, v_BTE: Tensor) -> None:
+        """Remember a prompt: whole chunks in the summary, the rest in the chunk."""
+        assert isinstance(cache, ChunkCache)
+        chunk, length = self.config.chunk, v_BTE.shape[1]
+        whole = length // chunk * chunk
+        lin_k = heads_BOTS[:, 3]
+        cache.summary = lin_k[:, :whole].mT @ layers.wide(v_BTE[:, :whole]) / chunk
+        cache.quad_k, cache.lin_k, cache.v = (
+            F.pad(x[:, whole:], (0, 0, 0, chunk - (length - whole)))
+            for x in (heads_BOTS[:, 1], lin_k, v_BTE)
+        )
+        cache.length = length
+
+    def step_mix(self, heads: Tensor, v: Tensor, cache: PrefixCache, position: int) -> Tensor:
+        """Both terms of the newest token; a chunk that is full moves into the summary."""
+        assert isinstance(cache, ChunkCache)
+        if position == 0:
+            self.fill(cache, heads[:, :, :0], v[:, :0])
+        chunk = self.config.chunk
+        number, slot = divmod(position, chunk)
+        cache.quad_k[:, slot] = heads[:, 1, 0]
+        cache.lin_k[:, slot] = heads[:, 3, 0]
+        cache.v[:, slot] = v[:, 0]
+        seen = slice(0, slot + 1)
+        mixed = layers.wide(self.newest(heads[:, 0], cache.quad_k[:, seen], cache.v[:, seen]))
+        if number:
+            share = number if self.config.global_term == "mean" else 1
+            mixed = mixed + heads[:, 2] @ cache.summary / share
+        if slot == chunk - 1:
+            cache.summary = cache.summary + cache.lin_k.mT @ layers.wide(cache.v) / chunk
+        return mixed
+
+
+def _summaries(lin_k: Tensor, v: Tensor) -> Tensor:
+    """Sums of lin_kᵀ v over the chunks before each, (B, n, S, E); the first has none."""
+    sums = (lin_k[:, :-1].mT @ layers.wide(v[:, :-1])).cumsum(1)
+    return F.pad(sums, (0, 0, 0, 0, 1, 0))
+
+
+def _add_product(mixed: Tensor, lin_q: Tensor, summaries: Tensor) -> Tensor:
+    if mixed.dtype == lin_q.dtype:
+        return torch.baddbmm(mixed, lin_q, summaries)
+    return mixed + (lin_q @ summaries).to(mixed.dtype)

@@ -1,22 +1,22 @@
-"""The six models as Hugging Face models: `save_pretrained`, `from_pretrained`, `generate`.
+"""The six models and their vocabularies as Hugging Face models and tokenizers.
 
-- Weights keep their names under `model.`; the config holds every field of `ModelConfig`. Logits are
-  equal to the last bit.
-- Padding may be left or right: rows are moved to position 0 before the model sees them, so a padded
-  row has the logits of the same row alone. Padding inside a row is refused.
-- `generate` decodes with the model's own caches; `use_cache=False` computes every prefix again.
-- A folder whose tensors are not all there is refused; nothing is ever filled with random weights.
-
-Usage: `AutoModelForCausalLM.from_pretrained(folder)` after `import tangobench.model.hf`.
+- Weights keep their names under `model.`, logits are equal to the last bit. `generate` decodes with
+  the model's own caches; `use_cache=False` computes every prefix again.
+- Rows padded at either end are moved to position 0 first; a folder that lacks a tensor is refused.
+- A mathematics prompt is `<bos>QUESTION<sep>`, one id per character; GPT-2's ids are our encoder's.
+- Importing this module registers the model.
 """
 
 from __future__ import annotations
 
+import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import (
     AutoConfig,
@@ -25,15 +25,23 @@ from transformers import (
     GenerationMixin,
     PreTrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerFast,
 )
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tangobench.errors import CorruptionError, InputError
 from tangobench.model.config import ModelConfig
-from tangobench.model.hf_tokenizers import own_tokenizer, tokenizer_for
-from tangobench.model.init import initialise
-from tangobench.model.language import LanguageModel
+from tangobench.model.language import LanguageModel, initialise
+from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
 from tangobench.pipeline.tokenizer.defined import Defined
+from tangobench.pipeline.tokenizer.definitions import HUGGING_FACE
+from tangobench.pipeline.tokenizer.vocabulary import (
+    ENCODER,
+    MERGES,
+    VOCABULARY_SIZE,
+    byte_alphabet,
+    read_vocabulary_file,
+)
 
 
 class TangobenchConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -230,6 +238,82 @@ def export(model: LanguageModel, folder: Path, own: Defined | None = None) -> Pa
     wrapped.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def tokenizer_for(vocabulary: int) -> PreTrainedTokenizerFast:
+    """The tokenizer of a model with so many tokens."""
+    makers = {VOCABULARY_SIZE: gpt2_tokenizer, len(SYMBOLS): math_tokenizer}
+    if vocabulary not in makers:
+        raise InputError(
+            f"no tokenizer has {vocabulary} tokens, known are {', '.join(map(str, makers))}",
+            kind="tokenizer-unknown",
+            fix="export a model that was made for one of the three datasets",
+        )
+    return makers[vocabulary]()
+
+
+def gpt2_tokenizer() -> PreTrainedTokenizerFast:
+    """GPT-2's byte-pair encoding."""
+    vocabulary: dict[str, int] = json.loads(read_vocabulary_file(ENCODER))
+    lines = read_vocabulary_file(MERGES).decode().split("\n")[1:-1]
+    pairs = [(left, right) for left, right in (line.split(" ") for line in lines)]
+    tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return _wrapped(tokenizer, "<|endoftext|>")
+
+
+def own_tokenizer(own: Defined) -> PreTrainedTokenizerFast:
+    """A tokenizer of your own."""
+    is_json = own.definition.file == HUGGING_FACE
+    made = Tokenizer.from_str(own.definition.data.decode()) if is_json else _of_tiktoken(own)
+    return _wrapped(made, own.identity["eot"])
+
+
+def _wrapped(tokenizer: Tokenizer, eot: str, **names: str) -> PreTrainedTokenizerFast:
+    names = {"bos_token": eot, "eos_token": eot, "pad_token": eot, **names}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **names
+    )
+
+
+def _of_tiktoken(own: Defined) -> Tokenizer:
+    """Ranks as merges: a token is the merge of the two parts that its bytes had just before."""
+    ranks = {token: ident for ident, token in enumerate(own.bytes_of) if token}
+    back = {byte: chr(code) for code, byte in byte_alphabet().items()}
+    names = {token: "".join(back.get(b, chr(b)) for b in token) for token in ranks}
+    pairs = [_halves(token, ranks) for token in sorted(ranks, key=ranks.__getitem__)]
+    merges = [(names[pair[0]], names[pair[1]]) for pair in pairs if pair]
+    vocabulary = {name: ranks[token] for token, name in names.items()} | own.document["special"]
+    gaps = set(range(own.size)) - set(vocabulary.values())  # ids of a tokenizer.json have none
+    vocabulary |= {f"<unused {ident}>": ident for ident in gaps}
+    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
+    cut = pre_tokenizers.Split(Regex(own.document["pattern"]), behavior="isolated")
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([cut, whole])
+    tokenizer.decoder = decoders.ByteLevel()
+    special = [AddedToken(name, normalized=False) for name in own.document["special"]]
+    tokenizer.add_special_tokens(special)
+    return tokenizer
+
+
+def _halves(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, ...]:
+    parts = [bytes([byte]) for byte in token]
+    while len(parts) > 2:
+        found = [ranks.get(a + b, len(token) << 40) for a, b in pairwise(parts)]
+        at = found.index(min(found))
+        parts[at : at + 2] = [parts[at] + parts[at + 1]]
+    return tuple(parts) if len(parts) == 2 else ()
+
+
+def math_tokenizer() -> PreTrainedTokenizerFast:
+    """The 73 symbols of DeepMind Mathematics."""
+    tokenizer = Tokenizer(models.WordLevel({symbol: i for i, symbol in enumerate(SYMBOLS)}))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in SPECIAL])
+    pad, bos, sep, eos = SPECIAL
+    return _wrapped(tokenizer, eos, pad_token=pad, bos_token=bos, sep_token=sep)
 
 
 AutoConfig.register(TangobenchConfig.model_type, TangobenchConfig)

@@ -1,17 +1,18 @@
-"""The language model around the blocks: tied embedding, block applications, final norm, loss.
+"""The language model around the blocks: tied embedding, initial weights, loss and decoding.
 
-- One block applied `depth` times (shared) or `depth` blocks; no embedding of the application
-  number, no re-added input, no dropout (paper, §2.3).
+- One block applied `depth` times (shared) or `depth` blocks; nothing else is added (paper, §2.3).
 - State dict: `embed`, `final_norm`, `blocks.I.*`; shared models have only `blocks.0`.
 - The residual stream, norms, logits and the loss are in at least float32, also under autocast.
-
+- Decoding equals the parallel forward pass at every position.
 Shapes: B batch, T positions, C model channels, V vocabulary.
-Usage: `nll, count = model.loss(tokens_BT, target_mask_BT); (nll / count).backward()`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import torch
@@ -20,16 +21,12 @@ from torch import Tensor, nn
 
 from tangobench.errors import InputError
 from tangobench.model import config as model_config
-from tangobench.model import decode, layers
+from tangobench.model import layers
 from tangobench.model.config import ModelConfig
-from tangobench.model.decode import DecodeState
-from tangobench.model.flash import FlashBlock
-from tangobench.model.gau import GauBlock
-from tangobench.model.init import initialise
+from tangobench.model.gau import FlashBlock, GauBlock
 from tangobench.model.kernels.nll import summed_nll
-from tangobench.model.tango import TangoBlock
+from tangobench.model.tango import TangoBlock, WangoBlock
 from tangobench.model.transformer import TransformerBlock
-from tangobench.model.wango import WangoBlock
 
 BLOCKS: Final[dict[str, type[nn.Module]]] = {
     "tango": TangoBlock,
@@ -39,6 +36,11 @@ BLOCKS: Final[dict[str, type[nn.Module]]] = {
     "gau": GauBlock,
     "flash": FlashBlock,
 }
+STD: Final = 0.02
+RESIDUAL_OUTPUTS: Final = frozenset({"wo", "w_down", "w_out"})
+ONES: Final = frozenset({"norm", "norm_attn", "norm_ffn", "norm_weight", "final_norm"})
+ZEROS: Final = frozenset({"norm_bias", "b_in", "b_out", "beta", "null_bias"})
+POSITION_FREE: Final = frozenset({"gamma", "toeplitz"})  # 0.02 at every d_model
 
 
 def register(
@@ -51,6 +53,14 @@ def register(
     """Add an architecture: its block, the parameters of one block, and whether depth shares it."""
     BLOCKS[arch] = block
     model_config.register(arch, params, shared=shared)
+
+
+@dataclass(kw_only=True, slots=True)
+class DecodeState:
+    """One cache per block application (shared blocks have several) and the next position."""
+
+    caches: list[Any] = field(default_factory=list)
+    position: int = 0
 
 
 class LanguageModel(nn.Module):
@@ -124,6 +134,7 @@ class LanguageModel(nn.Module):
         state.position += 1
         return self.logits(layers.rms_norm(h_B1C, self.final_norm)[:, 0])
 
+    @torch.no_grad()
     def generate(
         self,
         prompt_BT: Tensor,
@@ -134,16 +145,39 @@ class LanguageModel(nn.Module):
         temperature: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """New tokens of each row; see `decode.generate`."""
-        return decode.generate(
-            self,
-            prompt_BT,
-            max_new_tokens,
-            stop=stop,
-            lengths=lengths,
-            temperature=temperature,
-            generator=generator,
-        )
+        """New tokens of each row, (B, at most max_new_tokens); greedy at temperature 0.
+
+        `lengths` are those of right-padded prompts: a row with a longer one is fed its own tokens
+        while shorter ones already generate. A row that has produced `stop` is filled up with it.
+        """
+        batch, width = prompt_BT.shape
+        lengths = torch.full((batch,), width) if lengths is None else lengths
+        lengths = lengths.to(prompt_BT.device)
+        shortest, longest = int(lengths.min()), int(lengths.max())
+        if max_new_tokens < 1 or shortest < 1 or longest > width:
+            raise InputError(
+                f"generate: {max_new_tokens} new tokens after prompts of {shortest} to"
+                f" {longest} tokens in rows of {width}",
+                kind="bad-prompt",
+                fix="ask for at least one token, after prompts of at least one token",
+            )
+        logits_BV, state = self.prefill(prompt_BT[:, :shortest])
+        out = prompt_BT.new_full((batch, max_new_tokens), 0 if stop is None else stop)
+        done = torch.zeros(batch, dtype=torch.bool, device=prompt_BT.device)
+        rows = torch.arange(batch, device=prompt_BT.device)
+        while True:
+            token_B = _choose(logits_BV, temperature, generator).to(prompt_BT.dtype)
+            index_B = state.position - lengths
+            own_B = prompt_BT[rows, min(state.position, width - 1)]
+            token_B = torch.where(index_B < 0, own_B, token_B)
+            writing = (index_B >= 0) & ~done & (index_B < max_new_tokens)
+            out[rows[writing], index_B[writing]] = token_B[writing]
+            done |= writing & (index_B + 1 == max_new_tokens)
+            if stop is not None:
+                done |= writing & (token_B == stop)
+            if bool(done.all()):
+                return out[:, : _longest(out, stop)]
+            logits_BV = self.step(token_B, state)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The tied embedding, applied to normalised hidden states."""
@@ -181,3 +215,41 @@ def build_model(
     if torch.device(device).type != "meta":
         initialise(model, seed)
     return model
+
+
+def initialise(model: LanguageModel, seed: int) -> None:
+    """Fill every parameter in place."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(initial_value(name, parameter.shape, model.config, seed))
+
+
+def initial_value(name: str, shape: torch.Size, config: ModelConfig, seed: int) -> torch.Tensor:
+    """The initial float32 value of one tensor."""
+    leaf = name.rpartition(".")[2]
+    if leaf in ONES:
+        return torch.ones(shape)
+    if leaf in ZEROS:
+        return torch.zeros(shape)
+    if leaf == "theta":
+        return torch.full(shape, layers.INITIAL_THETA)
+    std = STD if leaf in POSITION_FREE else STD * math.sqrt(512 / config.d_model)
+    if leaf in RESIDUAL_OUTPUTS:
+        std /= math.sqrt(2 * (config.init_scale or config.depth))
+    key = hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8]
+    generator = torch.Generator().manual_seed(int.from_bytes(key, "little") >> 1)
+    return torch.empty(shape).normal_(0.0, std, generator=generator)
+
+
+def _choose(logits_BV: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:
+    if temperature == 0.0:
+        return logits_BV.argmax(-1)
+    weights = (logits_BV / temperature).softmax(-1)
+    return torch.multinomial(weights, 1, generator=generator)[:, 0]
+
+
+def _longest(out: Tensor, stop: int | None) -> int:
+    """Columns up to the last row's stop token."""
+    if stop is None:
+        return out.shape[1]
+    return int((out != stop).sum(1).max().clamp(max=out.shape[1] - 1)) + 1

@@ -1,11 +1,8 @@
-"""Small pieces that the six architectures share: norms, RoPE, unit length, positive features.
+"""Small pieces that the six architectures share: norms, RoPE, unit length, features, the cache.
 
-- Everything here computes in at least float32 and never below the dtype of its input: a float64
-  model stays float64, a bfloat16 activation is normalised in float32.
-- Functions only; parameters live in the blocks, under the names of the state dict.
-
-Shapes: B batch, T positions, C model channels, H heads, K channels of a head.
-Usage: `q_BHTK = unit(rope(split_heads(q_BTC, heads), start=0, base=10_000.0))`.
+- Everything computes in at least float32 and never below its input's dtype: a float64 model stays
+  float64, a bfloat16 activation is normalised in float32. Parameters live in the blocks.
+Shapes: B batch, T positions, C model channels, H heads, K channels of a head, X any channels.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ UNIT_EPS: Final = 1e-6
 PHI_EPS: Final = 1e-4
 LOG_TAU_MAX: Final = math.log(20.0)
 INITIAL_THETA: Final = math.log(10.0)
+_SPARE: Final = 64  # positions; a short prefix grows as often as a long one
 
 
 def wide(x: Tensor) -> Tensor:
@@ -137,3 +135,32 @@ def full_precision(x: Tensor) -> torch.autocast:
     """A context in which autocast is off: for logits, exponentials, sums and the loss."""
     device = "cpu" if x.device.type == "meta" else x.device.type
     return torch.autocast(device_type=device, enabled=False)
+
+
+class PrefixCache:
+    """Keys and values of all positions so far, with a quarter of spare room: appends are O(1)."""
+
+    def __init__(self) -> None:
+        self.length = 0
+        self._buffers: list[Tensor] = []
+
+    def extend(self, *new_BHTX: Tensor) -> list[Tensor]:
+        """Append along the position axis; give views of everything up to now."""
+        stop = self.length + new_BHTX[0].shape[2]
+        if not self._buffers or stop > self._buffers[0].shape[2]:
+            old = self._buffers
+            room = stop + stop // 4 + _SPARE
+            self._buffers = [x.new_empty(*x.shape[:2], room, x.shape[3]) for x in new_BHTX]
+            for buffer, before in zip(self._buffers, old, strict=False):  # the first has none
+                buffer[:, :, : self.length] = before[:, :, : self.length]
+        for buffer, new in zip(self._buffers, new_BHTX, strict=True):
+            buffer[:, :, self.length : stop] = new
+        self.length = stop
+        return [buffer[:, :, :stop] for buffer in self._buffers]
+
+    def reorder(self, rows_B: Tensor) -> None:
+        """Row i becomes a copy of row `rows_B[i]`, in every tensor of this cache."""
+        self._buffers = [buffer[rows_B] for buffer in self._buffers]
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(self, name, value[rows_B])

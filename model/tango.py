@@ -1,12 +1,10 @@
-"""TANGO's block: one cross-token gated update instead of attention and feed-forward (paper, §2.1).
+"""TANGO's and WANGO's blocks: one cross-token gated update instead of attention and feed-forward.
 
-- Parameters: norm, wq, wk, wg, wv, wo, theta, null_bias; matrices are (out, in), no biases.
-- RoPE, then unit length (they commute), no 1/√d_h; τ = exp(min(θ, log 20)).
-- The fast path is exact. It is fused with the projections when activations would be large.
-
-Shapes: B batch, T positions, C model channels, H heads, K channels of a head, F gated width,
-G = F/H.
-Usage: `h_BTC = TangoBlock(config)(h_BTC)`.
+- Both have norm, wq, wk, wg, wv, wo, theta and null_bias; matrices are (out, in), no biases.
+- TANGO (paper, §2.1): RoPE, then unit length (they commute), no 1/√d_h; τ = exp(min(θ, log 20)).
+- WANGO (§2.2): TANGO's weights for the last 64 sources; older ones share φ(√τ q)·φ(√τ k), so that a
+  sum S of outer products and a sum z replace them. n_i = i + 1 in the null gate of both.
+Shapes: B batch, T positions, C channels, H heads, K = C/H, F gated width, G = F/H, W window.
 """
 
 from __future__ import annotations
@@ -18,12 +16,12 @@ from torch.utils.checkpoint import checkpoint
 
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
-from tangobench.model.decode import PrefixCache
 from tangobench.model.kernels import select
-from tangobench.model.kernels.batched import AllHeads, strip_of
-from tangobench.model.kernels.crossgate import average, fused_update
-from tangobench.model.kernels.head import HeadKernel
-from tangobench.model.kernels.tango_strips import TangoKernel
+from tangobench.model.kernels.crossgate import HeadKernel, average, fused_update, strip_of
+from tangobench.model.kernels.strips import SHORT, ShortWangoKernel, TangoKernel
+from tangobench.model.kernels.wango_batched import WangoBatched
+from tangobench.model.kernels.wango_scan import BLOCK, WangoKernel
+from tangobench.model.layers import PrefixCache
 
 
 class TangoBlock(nn.Module):
@@ -42,20 +40,13 @@ class TangoBlock(nn.Module):
         self.theta = nn.Parameter(torch.empty(config.heads)) if config.temperature else None
         self.null_bias = nn.Parameter(torch.empty(config.heads)) if config.null_gate else None
 
-    @property
-    def kernel(self) -> HeadKernel:
-        """The exact full-prefix average, strip by strip."""
-        return TangoKernel()
+    def kernel(self, chosen: select.Kernel, length: int) -> HeadKernel:
+        """The exact full-prefix average."""
+        if chosen == "triton":
+            from tangobench.model.kernels.triton.tango import TangoTriton
 
-    def wide_kernel(self, length: int) -> HeadKernel:
-        """The same for many heads at once."""
-        return TangoKernel(strip=strip_of(length))
-
-    def triton_kernel(self) -> HeadKernel:
-        """The same in Triton."""
-        from tangobench.model.kernels.triton.tango import TangoTriton
-
-        return TangoTriton()
+            return TangoTriton()
+        return TangoKernel(strip=None if chosen == "strips" else strip_of(length))
 
     def forward(self, h_BTC: Tensor, cache: PrefixCache | None = None) -> Tensor:
         """h + W_o(ḡ ⊙ W_v x), eq. 3; fills `cache` when decoding begins."""
@@ -71,18 +62,16 @@ class TangoBlock(nn.Module):
         return h_BTC + self._update(x_BTC, gate_BTF, features)
 
     def _update(self, x_BTC: Tensor, gate_BTF: Tensor, features: tuple[Tensor, ...]) -> Tensor:
-        kernel: HeadKernel | AllHeads = self.kernel
-        if (chosen := select.chosen(x_BTC)) != "strips":
-            triton = chosen == "triton" and x_BTC.dtype == torch.float32
-            kernel = AllHeads(self.triton_kernel() if triton else self.wide_kernel(x_BTC.shape[1]))
-        mean_BTF = average(kernel, features, gate_BTF, self.null_bias)
+        chosen = select.chosen(x_BTC)
+        kernel, together = self.kernel(chosen, x_BTC.shape[1]), chosen != "strips"
+        mean_BTF = average(kernel, features, gate_BTF, self.null_bias, together=together)
         return F.linear(mean_BTF * F.linear(x_BTC, self.wv), self.wo)
 
     def _recomputed_update(self, x_BTC: Tensor, features: tuple[Tensor, ...]) -> Tensor:
         """`_update` that keeps only its inputs: head by head, or as a whole where heads are not."""
         if select.chosen(x_BTC) == "strips":
-            weights = (self.wg, self.wv, self.wo)
-            return fused_update(self.kernel, features, x_BTC, weights, self.null_bias)
+            kernel, weights = self.kernel("strips", x_BTC.shape[1]), (self.wg, self.wv, self.wo)
+            return fused_update(kernel, features, x_BTC, weights, self.null_bias)
 
         def update(x_BTC: Tensor, *features: Tensor) -> Tensor:
             return self._update(x_BTC, F.silu(F.linear(x_BTC, self.wg)), features)
@@ -136,3 +125,85 @@ def newest_average(
     mass_BH1T = (scaled_q_BH1K @ keys_BHTK.mT).exp()
     total = mass_BH1T.sum(-1, keepdim=True) + null_mass_H11
     return layers.wide(mass_BH1T.to(values_BHTG.dtype) @ values_BHTG) / total
+
+
+class WindowCache(PrefixCache):
+    """Ring buffers of the window, and the sums over everything older."""
+
+    ring_k: Tensor  # (B, H, W, K)
+    ring_phi: Tensor  # (B, H, W, K): φ(√τ k), ready to move into S and z
+    ring_gate: Tensor  # (B, H, W, G)
+    s: Tensor  # (B, H, K, G)
+    z: Tensor  # (B, H, K)
+
+
+class WangoBlock(TangoBlock):
+    """Windowed aggregation; decoding keeps a ring of W keys and gates, S and z."""
+
+    def kernel(self, chosen: select.Kernel, length: int) -> HeadKernel:
+        """The blockwise scan; strips where the sequence is short."""
+        window = self.config.window
+        if chosen == "strips":
+            return WangoKernel(window)
+        if chosen == "triton" and window == BLOCK:
+            from tangobench.model.kernels.triton.wango import WangoTriton
+
+            return WangoTriton(window)
+        if chosen == "batched" and length <= SHORT:
+            return ShortWangoKernel(strip=strip_of(length), window=window)
+        return WangoBatched(window)
+
+    def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        """(τ·q, k) for recent pairs and (φ(√τ q), φ(√τ k)) for older ones."""
+        log_tau = layers.log_tau_H11(self.theta, q)
+        root = (log_tau / 2).exp()
+        return q * log_tau.exp(), k, layers.phi(root * q), layers.phi(root * k)
+
+    def empty_cache(self) -> WindowCache:
+        """A window and two sums."""
+        return WindowCache()
+
+    def fill(self, cache: PrefixCache, k_BHTK: Tensor, gate_BHTG: Tensor) -> None:
+        """Remember a prompt: its last W positions in the ring, the others in S and z."""
+        assert isinstance(cache, WindowCache)
+        window, length = self.config.window, k_BHTK.shape[2]
+        phi = self.features(k_BHTK, k_BHTK)[3]
+        older = max(0, length - window)
+        cache.s = phi[:, :, :older].mT @ layers.wide(gate_BHTG[:, :, :older])
+        cache.z = phi[:, :, :older].sum(2)
+        slots = torch.arange(older, length, device=phi.device) % window
+        cache.ring_k, cache.ring_phi, cache.ring_gate = (
+            _ring(x[:, :, older:], slots, window) for x in (k_BHTK, phi, gate_BHTG)
+        )
+        cache.length = length
+
+    def step_average(
+        self, q: Tensor, k: Tensor, gate: Tensor, cache: PrefixCache, position: int
+    ) -> Tensor:
+        """ḡ of the newest token; the token that leaves the window moves into S and z."""
+        assert isinstance(cache, WindowCache)
+        if position == 0:
+            self.fill(cache, k[:, :, :0], gate[:, :, :0])
+        scaled_q, _, phi_q, phi_k = self.features(q, k)
+        slot = position % self.config.window
+        if position >= self.config.window:
+            leaving = cache.ring_phi[:, :, slot]
+            cache.s += leaving[..., None] * cache.ring_gate[:, :, slot, None]
+            cache.z += leaving
+        for ring, new in zip(
+            (cache.ring_k, cache.ring_phi, cache.ring_gate), (k, phi_k, gate), strict=True
+        ):
+            ring[:, :, slot] = new[:, :, 0]
+        seen = min(position + 1, self.config.window)
+        mass_BH1W = (scaled_q @ cache.ring_k[:, :, :seen].mT).exp()
+        total = mass_BH1W.sum(-1, keepdim=True) + phi_q @ cache.z[..., None]
+        recent = layers.wide(mass_BH1W.to(gate.dtype) @ cache.ring_gate[:, :, :seen])
+        return (recent + phi_q @ cache.s) / (
+            total + layers.null_mass_H11(self.null_bias, q, position)
+        )
+
+
+def _ring(x_BHTX: Tensor, slots: Tensor, window: int) -> Tensor:
+    ring = x_BHTX.new_zeros(*x_BHTX.shape[:2], window, x_BHTX.shape[3])
+    ring[:, :, slots] = x_BHTX
+    return ring

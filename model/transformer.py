@@ -1,15 +1,9 @@
 """Transformer++: pre-RMSNorm attention with RoPE and a SwiGLU feed-forward, bias-free.
 
-- Parameters: norm_attn, wq, wk, wv, wo, norm_ffn, w_gate, w_up, w_down; matrices are (out, in).
-- The same block serves both baselines: one block applied `depth` times (recurrent) or `depth`
-  independent ones (untied). Scale 1/√d_h, no query or key norm.
-- `weighting = "cosine-null"` weighs values as TANGO weighs gates: unit queries and keys, a learned
-  temperature and a null source, with parameters theta and null_bias. Not in the paper.
-- Attention is `scaled_dot_product_attention`; a large SwiGLU recomputes its hidden layer in the
-  backward pass instead of keeping it (T × F three times per application).
-
+- Parameters: norm_attn, wq, wk, wv, wo, norm_ffn, w_gate, w_up, w_down; scale 1/√d_h, no q/k norm.
+- `weighting = "cosine-null"` weighs values as TANGO weighs gates, with theta and null_bias of its
+  own; it is not in the paper. A large SwiGLU makes its hidden layer again in the backward pass.
 Shapes: B batch, T positions, C model channels, R rows (positions of all sequences), F width.
-Usage: `h_BTC = TransformerBlock(config)(h_BTC)`.
 """
 
 from __future__ import annotations
@@ -23,11 +17,10 @@ from torch import Tensor, nn
 
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
-from tangobench.model.decode import PrefixCache
 from tangobench.model.kernels import select
-from tangobench.model.kernels.batched import AllHeads, strip_of
-from tangobench.model.kernels.crossgate import average
-from tangobench.model.kernels.tango_strips import TangoKernel
+from tangobench.model.kernels.crossgate import average, strip_of
+from tangobench.model.kernels.strips import TangoKernel
+from tangobench.model.layers import PrefixCache
 from tangobench.model.tango import newest_average
 
 ROWS_AT_ONCE: Final = 1024
@@ -61,10 +54,10 @@ class TransformerBlock(nn.Module):
             cache.extend(k, v)
         if self.cosine:
             features = (q * layers.log_tau_H11(self.theta, q).exp(), k)
-            kernel: TangoKernel | AllHeads = TangoKernel()
-            if select.chosen(h_BTC) != "strips":
-                kernel = AllHeads(TangoKernel(strip=strip_of(h_BTC.shape[1])))
-            mixed_BTC = average(kernel, features, layers.merge_heads(v), self.null_bias)
+            together = select.chosen(h_BTC) != "strips"
+            kernel = TangoKernel(strip=strip_of(h_BTC.shape[1]) if together else None)
+            values = layers.merge_heads(v)
+            mixed_BTC = average(kernel, features, values, self.null_bias, together=together)
         else:
             mixed_BTC = layers.merge_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True))
         return self._finish(h_BTC, mixed_BTC)

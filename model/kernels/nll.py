@@ -1,14 +1,9 @@
 """The output loss in chunks of rows: cross-entropy on 50,257 classes without T × V logits.
 
-- Gradients are made in the forward pass, while a chunk's logits are at hand, and scaled by the
-  incoming gradient later: one pass over the vocabulary product instead of two.
-- Only rows with a target are computed; a batch without any target has loss 0 and zero gradients.
-- Logits, exponentials and sums are in at least float32; the NLL is summed, not averaged.
-- On CUDA under autocast the products take bfloat16 and accumulate and return float32: in float32
-  they would be half of a FineWeb step.
-
-Shapes: R rows (targets), C model channels, V vocabulary.
-Usage: `nll = summed_nll(hidden_RC, embed_VC, target_R)`.
+- Gradients are made in the forward pass, while a chunk's logits are at hand, and scaled later.
+- Logits, exponentials and sums are in at least float32. On CUDA under autocast the products take
+  bfloat16 and accumulate and return float32: in float32 they would be half of a FineWeb step.
+Shapes: R rows (targets; there may be none), C model channels, V vocabulary.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
 """Which implementation computes a block's cross-token part; all of them compute the same function.
 
-- `strips`: one head and one strip at a time, for one core's caches. The default on a CPU.
-- `batched`: all heads of several sequences in each product, plain PyTorch, few launches.
-- `triton`: kernels/triton/, on CUDA, or on a CPU under TRITON_INTERPRET=1. What they do not cover
-  (float64, WANGO's windows other than 64, GAU, FLASH) is batched.
-- `auto`: strips on a CPU; on CUDA triton if its self-check passes, else batched, said once.
+- `strips` (a CPU's default): one head and one strip at a time. `batched`: all heads of several
+  sequences in each product. `triton`: CUDA, or TRITON_INTERPRET=1; batched where it has no kernel.
+- `auto` on CUDA is triton if its self-check passes, else batched, said once.
 - The choice is the environment's (TANGOBENCH_KERNEL), so that child processes make the same one.
-
-Usage: `TANGOBENCH_KERNEL=batched tangobench train …`, or `--kernel batched`.
 """
 
 from __future__ import annotations
@@ -19,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Final, Literal, get_args
 
+import torch
 from torch import Tensor
 
 from tangobench.errors import UsageError
@@ -57,6 +54,8 @@ def chosen(like: Tensor) -> Kernel:
     name = requested()
     if name == "auto":
         name = automatic(str(like.device)) if like.device.type == "cuda" else "strips"
+    if name == "triton" and like.dtype == torch.float64:
+        name = "batched"
     return _KERNELS[name]
 
 

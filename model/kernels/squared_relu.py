@@ -1,12 +1,8 @@
 """Squared-ReLU aggregation of GAU: causal strips, recomputed in the backward pass.
 
-- out_i = Σ_{j ≤ i} relu(q_i·k_j / scale + w[(j − i) + reach − 1])² v_j.
-- Never more than one strip of weights exists: queries with the keys up to the strip's last row
-  (forward), or keys with the queries from the strip's first row on (backward).
+- out_i = Σ_{j ≤ i} relu(q_i·k_j / scale + w[(j − i) + reach − 1])² v_j, one strip at a time.
 - FLASH's quadratic term is the same function of chunks: its chunks are the N sequences here.
-
 Shapes: N sequences, T positions, S query/key width, E expansion width, J columns of a strip.
-Usage: `mixed_NTE = squared_relu_mix(q, k, v, toeplitz, scale=config.context)`.
 """
 
 from __future__ import annotations

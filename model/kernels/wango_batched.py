@@ -1,32 +1,25 @@
 """WANGO's gate average for all heads at once: blocks of 64 as batched products, sums by cumsum.
 
 - Sequences are cut into blocks and laid out one after the other, each behind `lead` blocks of
-  zeros. So "the block `back` before" is the same flat tensor shifted by `back` blocks, for all
-  blocks of all sequences in one product and without a copy.
-- A block meets the blocks that its window touches, each pair with the weight of eq. 6 (recent) or
-  eq. 9 (older); everything before comes from S and z (eq. 10), prefix sums over blocks.
-- S, z and all weights are kept in at least float32. All of a sequence's states exist at once (a
-  K × G matrix per block, half the size of the gates in float32): this is the path for devices with
-  room, `wango_scan` is the one that carries a single state.
-
+  zeros: "the block `back` before" is the same tensor shifted by `back` blocks, without a copy.
+- S, z and all weights are in at least float32. All of a sequence's states exist at once (half the
+  gates in float32): for devices with room; `wango_scan` carries a single state.
 Shapes: N sequences, M blocks of all of them, C = 64 rows of a block, K channels, G gate channels.
-Usage: `log_total = WangoBatched(64).forward((scaled_q, k, phi_q, phi_k), gate, null, mean_out)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tangobench.model.kernels.head import null_logits
+from tangobench.model.kernels.crossgate import Incoming, null_logits
+from tangobench.model.kernels.wango_scan import BLOCK
 from tangobench.model.layers import wide
-
-BLOCK: Final = 64  # the paper's scan block
 
 
 class Layout(NamedTuple):
@@ -45,11 +38,6 @@ class Layout(NamedTuple):
         """Pad each sequence with zero rows at both ends and reshape it into blocks."""
         room = (0, 0, self.lead * BLOCK, -self.length % BLOCK)
         return F.pad(x_NTX, room).view(-1, BLOCK, x_NTX.shape[2])
-
-    def cut_all(self, features: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The same for all features in one go."""
-        cut = self.cut(torch.stack(tuple(features)).flatten(0, 1))
-        return cut.view(len(features), -1, *cut.shape[1:]).unbind()
 
     def sequence(self, x_MX: Tensor) -> Tensor:
         """(M, …) → (N, blocks of a sequence, …)."""
@@ -77,6 +65,15 @@ class Pairs(NamedTuple):
     older_from: int | None  # pairs with column − row ≤ this are older; None where none are
 
 
+class Blocks(NamedTuple):
+    """Everything a pass needs, cut into blocks."""
+
+    layout: Layout
+    features: tuple[Tensor, ...]  # τ·q, k, φ(√τ q), φ(√τ k)
+    gate: Tensor
+    pairs: list[Pairs]
+
+
 @dataclass(frozen=True, slots=True)
 class WangoBatched:
     """Forward and backward of eq. 5 with eq. 6 and 9; features are (τ·q, k, φ(√τ q), φ(√τ k))."""
@@ -87,73 +84,50 @@ class WangoBatched:
         self, features: Sequence[Tensor], gate_NTG: Tensor, null_bias: Tensor, mean_NTG: Tensor
     ) -> Tensor:
         """Write the average into `mean_NTG`; give the logarithm of each row's total mass."""
-        layout = self._layout(gate_NTG)
-        blocks, gate = layout.cut_all(features), layout.cut(gate_NTG)
-        pairs, lead = list(self._pairs(layout, blocks)), layout.lead
-        total = blocks[0].new_zeros(*gate.shape[:2], 1)
+        blocks = self._blocks(features, gate_NTG)
+        layout, (_, _, phi_q, phi_k), gate, pairs = blocks
+        total, lead = phi_q.new_zeros(*gate.shape[:2], 1), layout.lead
         for here, _, mass, _, _ in pairs:
             total[here] += mass.sum(-1, keepdim=True)
-        total[lead:].baddbmm_(blocks[2][lead:], _older_masses(layout, blocks[3])[:-lead])
+        total[lead:].baddbmm_(phi_q[lead:], _older_masses(layout, phi_k)[:-lead])
         log_mass = layout.rows(total)[..., 0].log()
         log_total = torch.logaddexp(log_mass, null_logits(null_bias, 0, layout.length))
         scale = layout.cut(torch.exp(-log_total)[..., None])
-        mean_NTG.copy_(layout.rows(self.averages(layout, pairs, blocks, gate, scale)))
+        mean_NTG.copy_(layout.rows(self.averages(blocks, scale)))
         return log_total
 
     def backward(
-        self,
-        features: Sequence[Tensor],
-        gate_NTG: Tensor,
-        log_total_NT: Tensor,
-        mean_dot_NT: Tensor,
-        dmean_NTG: Tensor,
-        dgate_NTG: Tensor,
+        self, features: Sequence[Tensor], gate_NTG: Tensor, incoming: Incoming, dgate_NTG: Tensor
     ) -> list[Tensor]:
         """Write the gate's gradient into `dgate_NTG`; give those of the features."""
-        layout = self._layout(gate_NTG)
-        blocks, gate = layout.cut_all(features), layout.cut(gate_NTG)
-        pairs, lead = list(self._pairs(layout, blocks)), layout.lead
-        scale_NT = torch.exp(-log_total_NT)
-        dsummed = layout.cut(dmean_NTG * scale_NT[..., None])
-        dtotal = layout.cut((mean_dot_NT * scale_NT).neg_()[..., None])
-        grads = blocks[0].new_zeros(len(blocks), *blocks[0].shape).unbind()
+        blocks = self._blocks(features, gate_NTG)
+        layout, (_, _, phi_q, phi_k), gate, pairs = blocks
+        lead, scale_NT = layout.lead, torch.exp(-incoming.log_total_NT)
+        dsummed = layout.cut(incoming.dmean_NTG * scale_NT[..., None])
+        dtotal = layout.cut((incoming.mean_dot_NT * scale_NT).neg_()[..., None])
+        grads = phi_q.new_zeros(len(features), *phi_q.shape).unbind()
         for pair in pairs:
-            _pair_gradients(pair, blocks, gate, (dsummed, dtotal), grads)
-        grads[2][lead:].baddbmm_(dtotal[lead:], _older_masses(layout, blocks[3])[:-lead].mT)
-        dz = layout.sums(torch.bmm(dtotal.mT, blocks[2]), backwards=True)
+            _pair_gradients(pair, blocks.features, gate, (dsummed, dtotal), grads)
+        grads[2][lead:].baddbmm_(dtotal[lead:], _older_masses(layout, phi_k)[:-lead].mT)
+        dz = layout.sums(torch.bmm(dtotal.mT, phi_q), backwards=True)
         layout.sequence(dz)[:, :lead] = 0  # a sequence's last blocks enter no state
         grads[3][:-lead].add_(dz[lead:])
-        dgate = self.gate_gradients(layout, pairs, blocks, gate, dsummed, grads)
-        dgate_NTG.copy_(layout.rows(dgate))
+        dgate_NTG.copy_(layout.rows(self.gate_gradients(blocks, dsummed, grads)))
         return [layout.rows(grad) for grad in grads]
 
-    def averages(
-        self,
-        layout: Layout,
-        pairs: Sequence[Pairs],
-        blocks: Sequence[Tensor],
-        gate: Tensor,
-        scale: Tensor,
-    ) -> Tensor:
+    def averages(self, blocks: Blocks, scale: Tensor) -> Tensor:
         """The masses' sums of gates times `scale`, (M, C, G)."""
+        layout, (_, _, phi_q, phi_k), gate, pairs = blocks
         summed, lead = torch.zeros_like(gate, dtype=scale.dtype), layout.lead
         for here, there, mass, _, _ in pairs:
             summed[here] += torch.bmm(mass.to(gate.dtype), gate[there])
-        s = layout.sums(torch.bmm(blocks[3].mT, wide(gate)))
-        summed[lead:].baddbmm_(blocks[2][lead:], s[:-lead])
+        s = layout.sums(torch.bmm(phi_k.mT, wide(gate)))
+        summed[lead:].baddbmm_(phi_q[lead:], s[:-lead])
         return summed.mul_(scale)
 
-    def gate_gradients(
-        self,
-        layout: Layout,
-        pairs: Sequence[Pairs],
-        blocks: Sequence[Tensor],
-        gate: Tensor,
-        dsummed: Tensor,
-        grads: Sequence[Tensor],
-    ) -> Tensor:
+    def gate_gradients(self, blocks: Blocks, dsummed: Tensor, grads: Sequence[Tensor]) -> Tensor:
         """The gates' gradients; adds to those of φq and φk what reaches them through S."""
-        _, _, phi_q, phi_k = blocks
+        layout, (_, _, phi_q, phi_k), gate, pairs = blocks
         dgate, lead = torch.zeros_like(dsummed), layout.lead
         narrow = dsummed.to(gate.dtype)
         for here, there, mass, _, _ in pairs:
@@ -166,12 +140,15 @@ class WangoBatched:
         dgate[:-lead].baddbmm_(phi_k[:-lead], ds[lead:])
         return dgate
 
-    def _layout(self, gate_NTG: Tensor) -> Layout:
-        reach = -(-self.window // BLOCK)
-        return Layout(gate_NTG.shape[0], gate_NTG.shape[1], lead=reach + 1)
+    def _blocks(self, features: Sequence[Tensor], gate_NTG: Tensor) -> Blocks:
+        lead = -(-self.window // BLOCK) + 1  # the blocks that a window touches, and one more
+        layout = Layout(*gate_NTG.shape[:2], lead)
+        cut = layout.cut(torch.stack(tuple(features)).flatten(0, 1))  # all in one go
+        parts = cut.view(len(features), -1, *cut.shape[1:]).unbind()
+        return Blocks(layout, parts, layout.cut(gate_NTG), list(self._pairs(layout, parts)))
 
-    def _pairs(self, layout: Layout, blocks: Sequence[Tensor]) -> Iterator[Pairs]:
-        q, k, phi_q, phi_k = blocks
+    def _pairs(self, layout: Layout, features: Sequence[Tensor]) -> Iterator[Pairs]:
+        q, k, phi_q, phi_k = features
         for back in range(layout.lead):
             here, there = slice(back, None), slice(0, len(q) - back)
             older_from = back * BLOCK - self.window  # a pair is older if column − row ≤ this
@@ -195,13 +172,13 @@ def _older_masses(layout: Layout, phi_k: Tensor) -> Tensor:
 
 def _pair_gradients(
     pairs: Pairs,
-    blocks: Sequence[Tensor],
+    features: Sequence[Tensor],
     gate: Tensor,
     incoming: tuple[Tensor, Tensor],
     grads: Sequence[Tensor],
 ) -> None:
     """Add the gradients that features get through one diagonal of block pairs."""
-    q, k, phi_q, phi_k = blocks
+    q, k, phi_q, phi_k = features
     dq, dk, dphi_q, dphi_k = grads
     here, there, _, recent, older_from = pairs
     dsummed, dtotal = (x[here] for x in incoming)

@@ -1,15 +1,9 @@
 """WANGO's gate average for one head: a blockwise scan with a carried state, linear in T.
 
-- Rows are handled in groups of GROUP blocks of 64. A group holds its own 16 states; between groups
-  only one state S (K × G) and z (K) is carried, so all states never exist at once.
-- A block sees a strip of keys: the blocks that its window touches and itself. Inside the strip
-  each pair has the weight of eq. 6 (recent) or eq. 9 (older); before the strip everything is older
-  and comes from S and z (eq. 10).
-- S, z and all weights are kept in at least float32.
-
-Shapes: N sequences, n blocks of a group, C rows of a block, J = C + reach columns of a strip,
-K channels of a head, G gate channels of a head.
-Usage: `log_total = WangoKernel(64).forward((scaled_q, k, phi_q, phi_k), gate, null_bias, mean)`.
+- Rows are handled in groups of 16 blocks of 64; only one state (S: K × G, z: K) is carried.
+- A block sees a strip of keys: the blocks that its window touches and itself, each pair with the
+  weight of eq. 6 (recent) or eq. 9 (older); everything before comes from S and z (eq. 10).
+Shapes: N sequences, n blocks of a group, C rows of a block, J columns of a strip, K, G channels.
 """
 
 from __future__ import annotations
@@ -21,8 +15,8 @@ from typing import Final, NamedTuple
 import torch
 from torch import Tensor
 
-from tangobench.model.kernels.head import null_logits
-from tangobench.model.kernels.wango_strips import SHORT, ShortWangoKernel
+from tangobench.model.kernels.crossgate import Incoming, null_logits
+from tangobench.model.kernels.strips import SHORT, ShortWangoKernel
 from tangobench.model.layers import wide
 
 BLOCK: Final = 64  # the paper's scan block
@@ -59,10 +53,6 @@ class WangoKernel:
     short: int = SHORT  # positions up to which strips are less work than the scan
 
     @property
-    def _strips(self) -> ShortWangoKernel:
-        return ShortWangoKernel(window=self.window)
-
-    @property
     def reach(self) -> int:
         """The window rounded up to whole blocks: how far before a block its strip begins."""
         return -(-self.window // BLOCK) * BLOCK
@@ -72,7 +62,8 @@ class WangoKernel:
     ) -> Tensor:
         """Write the average into `mean_NTG`; give the logarithm of each row's total mass."""
         if gate_NTG.shape[1] <= self.short:
-            return self._strips.forward(features, gate_NTG, null_bias, mean_NTG)
+            strips = ShortWangoKernel(window=self.window)
+            return strips.forward(features, gate_NTG, null_bias, mean_NTG)
         log_total_NT = features[0].new_empty(gate_NTG.shape[:2])
         state = _empty_state(features[3], gate_NTG)
         for start in self._starts(gate_NTG):
@@ -91,27 +82,20 @@ class WangoKernel:
         return log_total_NT
 
     def backward(
-        self,
-        features: Sequence[Tensor],
-        gate_NTG: Tensor,
-        log_total_NT: Tensor,
-        mean_dot_NT: Tensor,
-        dmean_NTG: Tensor,
-        dgate_NTG: Tensor,
+        self, features: Sequence[Tensor], gate_NTG: Tensor, incoming: Incoming, dgate_NTG: Tensor
     ) -> list[Tensor]:
         """Write the gate's gradient into `dgate_NTG`; give those of the features."""
         if gate_NTG.shape[1] <= self.short:
-            return self._strips.backward(
-                features, gate_NTG, log_total_NT, mean_dot_NT, dmean_NTG, dgate_NTG
-            )
+            strips = ShortWangoKernel(window=self.window)
+            return strips.backward(features, gate_NTG, incoming, dgate_NTG)
         grads = [*(torch.zeros_like(f) for f in features), dgate_NTG.zero_()]
         dstate = _empty_state(features[3], gate_NTG)
-        scale_NT = torch.exp(-log_total_NT)
+        scale_NT = torch.exp(-incoming.log_total_NT)
         for start, state in reversed(self._carried_states(features, gate_NTG)):
             group = self._load(features, gate_NTG, start)
             rows = slice(group.start, group.stop)
-            dsummed = _blocks(dmean_NTG[:, rows] * scale_NT[:, rows, None], group)
-            dtotal = _blocks(-(mean_dot_NT * scale_NT)[:, rows, None], group)
+            dsummed = _blocks(incoming.dmean_NTG[:, rows] * scale_NT[:, rows, None], group)
+            dtotal = _blocks(-(incoming.mean_dot_NT * scale_NT)[:, rows, None], group)
             key_grads = (grads[1], grads[3], grads[4])
             targets = [self._target(grad, group) for grad in key_grads]
             query_grads, dstate = _group_backward(

@@ -7,10 +7,11 @@ import torch
 from awake_models import awake, compare, random_tokens
 
 from tangobench.eval.costs import dense
-from tangobench.model import naive, transformer, wango
+from tangobench.model import naive, transformer
 from tangobench.model.config import ARCHS
 from tangobench.model.kernels import crossgate, select
 from tangobench.model.kernels.wango_scan import WangoKernel
+from tangobench.model.tango import WangoBlock
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 255, 257, 1000)
 
@@ -39,17 +40,13 @@ def test_any_window(window):
 @pytest.mark.parametrize("length", (2, 65, 130))
 def test_scan_of_short_sequences(length, window, monkeypatch):
     """By default short sequences never meet the scan."""
-    monkeypatch.setattr(
-        wango.WangoBlock, "kernel", property(lambda b: WangoKernel(b.config.window, short=0))
-    )
+    monkeypatch.setattr(WangoBlock, "kernel", lambda b, *_: WangoKernel(b.config.window, short=0))
     compare(awake("wango", window=window), random_tokens(2, length))
 
 
 @pytest.mark.parametrize("window", (1, 5, 64, 100))
 def test_strips_of_long_sequences(window, monkeypatch):
-    monkeypatch.setattr(
-        wango.WangoBlock, "kernel", property(lambda b: WangoKernel(b.config.window, short=400))
-    )
+    monkeypatch.setattr(WangoBlock, "kernel", lambda b, *_: WangoKernel(b.config.window, short=400))
     compare(awake("wango", window=window), random_tokens(2, 300))
 
 

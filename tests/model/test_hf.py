@@ -21,12 +21,15 @@ from tangobench.cli import main
 from tangobench.errors import CorruptionError, InputError
 from tangobench.eval.scoring.results import load_model
 from tangobench.model.config import ARCHS
-from tangobench.model.hf import TangobenchConfig, TangobenchForCausalLM, export, wrap
-from tangobench.model.hf_tokenizers import (
+from tangobench.model.hf import (
+    TangobenchConfig,
+    TangobenchForCausalLM,
+    export,
     gpt2_tokenizer,
     math_tokenizer,
     own_tokenizer,
     tokenizer_for,
+    wrap,
 )
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train

@@ -42,7 +42,7 @@ PLACE, PROCESS = "flows/local/test_place.py", "flows/local/test_process.py"
 SOURCES, STORE = "pipeline/fineweb/sources", "pipeline/core/store.py"
 DOOR, ROWS = "pipeline/core/files.py", "pipeline/core/contents.py"
 SHARDS, PUBLISHING = "pipeline/core/shard_reader.py", "pipeline/core/publish.py"
-KERNEL, NLL = "model/kernels/batched.py", "model/kernels/nll.py"
+KERNEL, NLL = "model/kernels/crossgate.py", "model/kernels/nll.py"
 WORLD, HOSTILE = "model/training/distributed.py", "faults/test_own_data.py"
 READERS, CONVERT = "pipeline/fineweb/own/readers.py", "pipeline/fineweb/own/convert.py"
 
@@ -116,11 +116,11 @@ NEWER = [
     ("contents-columns-swapped", ROWS,
      "schema.names != list(self.columns)", "set(schema.names) != set(self.columns)", CONTENTS),
     # Kernels.
-    ("kernel-null-gradient", KERNEL, "dnull_H -= mass", "dnull_H += mass", BATCHED),
+    ("kernel-null-gradient", KERNEL, "dnull_H += dnull", "dnull_H -= dnull", BATCHED),
     ("kernel-last-part-lost", KERNEL, "for start in range(0, batch, step):",
      "for start in range(0, max(1, batch - 1), step):", BATCHED),
-    ("kernel-padding-kept", KERNEL, "x_BHTP[..., : width // heads]",
-     "x_BHTP[..., -(width // heads) :]", BATCHED),
+    ("kernel-padding-kept", KERNEL, "found[..., : target.shape[-1]]",
+     "found[..., -target.shape[-1] :]", BATCHED),
     ("nll-target-off-by-one", NLL, "torch.full_like(log_total, -1.0)",
      "torch.full_like(log_total, -0.99)", "model/kernels/test_nll.py"),
     ("nll-embedding-of-one-part", NLL, "dembed.addmm_(dlogits.T.to(embed.dtype), ",

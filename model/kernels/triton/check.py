@@ -1,11 +1,8 @@
-"""The self-check of the Triton kernels: a second against naive before a process trusts them.
+"""The self-check of the Triton kernels: a second against the strips before a process trusts them.
 
-- Averages and every gradient of TANGO and WANGO, two heads, an odd length, bfloat16 gates, against
-  the strips in float64 (which equal naive to 1e-9).
+- Averages and every gradient, two heads, an odd length, bfloat16 gates, against float64.
 - Tolerances are relative to the largest value: twice what bfloat16 rounding gives under the
   interpreter. A sign, a mask or a factor that is wrong is off by more than ten times as much.
-
-Usage: `why = disagreement("cuda:0")`; None means that the kernels agree.
 """
 
 from __future__ import annotations
@@ -16,8 +13,8 @@ import torch
 from torch import Tensor
 
 from tangobench.model import layers
-from tangobench.model.kernels.head import HeadKernel
-from tangobench.model.kernels.tango_strips import TangoKernel
+from tangobench.model.kernels.crossgate import HeadKernel, Incoming
+from tangobench.model.kernels.strips import TangoKernel
 from tangobench.model.kernels.triton.tango import TangoTriton
 from tangobench.model.kernels.triton.wango import WangoTriton
 from tangobench.model.kernels.wango_batched import WangoBatched
@@ -71,4 +68,5 @@ def _results(kernel: HeadKernel, inputs: list[Tensor]) -> list[Tensor]:
     mean, dgate = torch.empty_like(gate), torch.empty_like(gate)
     log_total = kernel.forward(features, gate, null, mean)
     mean_dot = (layers.wide(mean) * dmean).sum(-1)
-    return [mean, dgate, *kernel.backward(features, gate, log_total, mean_dot, dmean, dgate)]
+    incoming = Incoming(log_total, mean_dot, dmean)
+    return [mean, dgate, *kernel.backward(features, gate, incoming, dgate)]

@@ -1,24 +1,10 @@
 """TANGO's gate average on a GPU: two Triton kernels, and cuBLAS products between them.
 
-Never run on a GPU so far: checked against naive under Triton's interpreter, compiled for sm_80,
-sm_90 and sm_100 (`make test-kernels`).
-
-- FlashAttention never writes its weights, because its values are 64 to 128 columns wide. Here a
-  head's gates have 1,780: a weight of 2 bytes, written once and read once, is used for 2·1,780
-  operations, 890 per byte moved, three times an H100's ridge (989 TFLOP/s / 3.35 TB/s = 295). So
-  the weights of a strip of queries are written, and cuBLAS multiplies them with the gates.
-- `_weights`: q·kᵀ (32 deep), exp without a running maximum (unit-length queries and keys bound a
-  logit by τ ≤ 20), causal mask, row totals with the null gate, weights normalised and stored. A
-  program owns BQ rows and walks their columns twice, for the totals and for the weights: the
-  second product costs 2·32 operations per pair, a fiftieth of what the gates cost.
-- `_scores_gradient`: the weights again from the kept totals, and dS = P ∘ (dP − δ) over dP.
-- Tiles: a tile of BQ × BJ scores holds BQ·BJ/(32·warps) float32 per thread. 64 × 64 with 8 warps
-  is 16 registers for scores, and the three parts of 3 × TF32 fit beside them; 128 × 128 spills. A
-  tile reads (64 + 64)·32·4 bytes = 16 KB for 4,096 pairs, 4 bytes per pair, from L2, twice what it
-  writes to memory.
-
+- Never run on a GPU so far: checked under Triton's interpreter, compiled for sm_80, 90 and 100.
+- Gates are 1,780 columns wide: a weight of 2 bytes, written once and read once, is used for 2·1,780
+  operations, three times an H100's ridge. So a strip's weights are written for cuBLAS.
+- Tiles of 64 × 64 with 8 warps take 16 registers for scores; 128 × 128 spills (docs/gpu.md).
 Shapes: N sequences (all heads of all sequences), T positions, K channels, G gate columns.
-Usage: `log_total = TangoTriton().forward((scaled_q, k), gate, null_bias, mean_out)`.
 """
 
 from __future__ import annotations
@@ -32,8 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tangobench.model.kernels.batched import strip_of
-from tangobench.model.kernels.head import null_logits
+from tangobench.model.kernels.crossgate import Incoming, null_logits, strip_of
 
 CONFIG: Final = {"BQ": 64, "BJ": 64, "num_warps": 8, "num_stages": 2}
 
@@ -132,19 +117,14 @@ class TangoTriton:
         return log_total_NT
 
     def backward(
-        self,
-        features: Sequence[Tensor],
-        gate_NTG: Tensor,
-        log_total_NT: Tensor,
-        mean_dot_NT: Tensor,
-        dmean_NTG: Tensor,
-        dgate_NTG: Tensor,
+        self, features: Sequence[Tensor], gate_NTG: Tensor, incoming: Incoming, dgate_NTG: Tensor
     ) -> list[Tensor]:
         """Write the gate's gradient into `dgate_NTG`; give those of the features."""
         q, k = (f.contiguous() for f in features)
         sequences, length, _ = q.shape
         narrow_q, narrow_k = q.to(gate_NTG.dtype), k.to(gate_NTG.dtype)
         dq, dk = torch.zeros_like(q), torch.empty_like(k)
+        log_total_NT, mean_dot_NT, dmean_NTG = incoming
         delta_NT = mean_dot_NT.contiguous()
         strip = strip_of(length)
         for start in range(0, length, strip):

@@ -1,24 +1,11 @@
 """WANGO's gate average on a GPU: kernels that walk a sequence with S in registers.
 
-Never run on a GPU so far: checked against naive under Triton's interpreter, compiled for sm_80,
-sm_90 and sm_100 (`make test-kernels`).
-
-- What is narrow (scores, totals, gradients of features through pairs) is the batched kernel's: its
-  weights are 64 × 128 per block and head, a fourteenth of the gates. What is wide is walked: the
-  batched kernel writes all states S (K × G per block), here they never leave the registers.
-- A program owns one sequence of one head and BG gate columns and walks blocks of 64: own block,
-  the block before, φ(q)·S for everything older, then one more block enters S (eq. 10).
-- Gates are read once from memory (twice more from L2) and averages written once: 4 bytes per gate
-  for 2·(64 + 64 + 32 + 32) operations, 96 per byte, below an H100's ridge (295): bound by memory.
+- Never run on a GPU so far: checked under Triton's interpreter, compiled for sm_80, 90 and 100.
+- What is narrow is the batched kernel's. What is wide is walked: a program owns one sequence of one
+  head and BG gate columns, and reads gates once; 96 operations per byte are bound by memory.
 - Backward is two walks, because S runs forwards and its gradient backwards; nothing is undone by
-  subtraction, so no digits are lost. Gradients of φq and φk are sums over all gate columns: each
-  program writes its part, and one sum in a fixed order follows.
-- S is float32. Products with bfloat16 gates round φ and S to TF32; float32 gates use 3 × TF32.
-- Tiles: S (32 × 64) is 8 registers per thread with 8 warps, a tile of 64 × 64 16; forwards, where
-  three products meet in one sum, 64 columns spill and 32 do not (docs/gpu.md).
-
+  subtraction. φ's gradients are written by program and summed in a fixed order.
 Shapes: N sequences (all heads of all sequences), M blocks, K channels, G gate columns.
-Usage: `log_total = WangoTriton(64).forward((q, k, phi_q, phi_k), gate, null_bias, mean_out)`.
 """
 
 from __future__ import annotations
@@ -33,7 +20,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tangobench.model.kernels.wango_batched import BLOCK, Layout, Pairs, WangoBatched
+from tangobench.model.kernels.wango_batched import Blocks, Layout, WangoBatched
+from tangobench.model.kernels.wango_scan import BLOCK
 
 WALK: Final = {"BG": 32, "num_warps": 8, "num_stages": 2}
 BACK: Final = {"BG": 64, "num_warps": 8, "num_stages": 2}
@@ -148,40 +136,27 @@ def _key_walk(
 class WangoTriton(WangoBatched):
     """The batched kernel with its wide products walked; only for a window of 64."""
 
-    def averages(
-        self,
-        layout: Layout,
-        pairs: Sequence[Pairs],
-        blocks: Sequence[Tensor],
-        gate: Tensor,
-        scale: Tensor,
-    ) -> Tensor:
+    def averages(self, blocks: Blocks, scale: Tensor) -> Tensor:
         """The masses' sums of gates times `scale`, (M, C, G)."""
+        layout, (_, _, phi_q, phi_k), gate, pairs = blocks
         own, before = (pair.mass.to(gate.dtype) for pair in pairs)
         mean = torch.empty_like(gate)
         _walk[_grid(layout, gate, WALK)](
-            own, before, blocks[2], blocks[3], gate, scale, mean,
-            layout.blocks, gate.shape[2], **_constants(blocks[2], gate), **WALK,
+            own, before, phi_q, phi_k, gate, scale, mean,
+            layout.blocks, gate.shape[2], **_constants(phi_q, gate), **WALK,
         )  # fmt: skip
         return mean
 
-    def gate_gradients(
-        self,
-        layout: Layout,
-        pairs: Sequence[Pairs],
-        blocks: Sequence[Tensor],
-        gate: Tensor,
-        dsummed: Tensor,
-        grads: Sequence[Tensor],
-    ) -> Tensor:
+    def gate_gradients(self, blocks: Blocks, dsummed: Tensor, grads: Sequence[Tensor]) -> Tensor:
         """The gates' gradients; adds to those of φq and φk what reaches them through S."""
+        layout, (_, _, phi_q, phi_k), gate, pairs = blocks
         own, before = (pair.mass.to(gate.dtype) for pair in pairs)
         narrow, dgate = dsummed.to(gate.dtype), torch.empty_like(gate)
-        grid, sizes = _grid(layout, gate, BACK), {**_constants(blocks[2], gate), **BACK}
-        parts = blocks[2].new_zeros(2, grid[0], *blocks[2].shape)
-        _query_walk[grid](blocks[3], gate, narrow, parts[0], layout.blocks, gate.shape[2], **sizes)
+        grid, sizes = _grid(layout, gate, BACK), {**_constants(phi_q, gate), **BACK}
+        parts = phi_q.new_zeros(2, grid[0], *phi_q.shape)
+        _query_walk[grid](phi_k, gate, narrow, parts[0], layout.blocks, gate.shape[2], **sizes)
         _key_walk[grid](
-            own, before, blocks[2], blocks[3], gate, narrow, parts[1], dgate,
+            own, before, phi_q, phi_k, gate, narrow, parts[1], dgate,
             layout.blocks, gate.shape[2], **sizes,
         )  # fmt: skip
         for grad, part in zip(grads[2:], parts.sum(1), strict=True):

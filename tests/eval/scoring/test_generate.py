@@ -13,8 +13,7 @@ from tangobench.eval.scoring.generate import exact_match
 from tangobench.eval.scoring.result_files import read_result
 from tangobench.eval.scoring.results import evaluate
 from tangobench.model import build
-from tangobench.model.decode import DecodeState
-from tangobench.model.language import LanguageModel
+from tangobench.model.language import DecodeState, LanguageModel
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline.dm_math.vocabulary import EOS, PAD, SEP, SYMBOLS

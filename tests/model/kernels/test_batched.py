@@ -8,7 +8,7 @@ from tangobench.errors import UsageError
 from tangobench.model import build
 from tangobench.model.config import ARCHS, published
 from tangobench.model.counting import Counter
-from tangobench.model.kernels import batched, select
+from tangobench.model.kernels import crossgate, select
 
 
 @pytest.fixture(autouse=True)
@@ -49,17 +49,18 @@ def test_any_window(window, length):
 def test_sequences_in_several_parts(arch, monkeypatch):
     """And the blocks as on a device without room for their activations."""
     fields = {"weighting": "cosine-null"} if arch == "untied_transformer" else {}
-    monkeypatch.setattr(batched, "WEIGHTS_AT_ONCE", 1)
-    monkeypatch.setattr(batched, "DOTS_AT_ONCE", 1000)
+    monkeypatch.setattr(crossgate, "WEIGHTS_AT_ONCE", 1)
+    monkeypatch.setitem(crossgate.DOTS_AT_ONCE, True, 1000)
     monkeypatch.setattr(select, "recomputes", lambda *_: True)
     compare(awake(arch, **fields), random_tokens(3, 270))
 
 
 def test_bfloat16_rows_start_at_sixteen_bytes():
-    x = torch.arange(2 * 3 * 2 * 1780).view(2, 3, -1).to(torch.bfloat16)
-    split = batched._split(x, 2)
-    assert split.shape == (4, 3, 1792)
-    assert torch.equal(batched._merge(split, 2, x.shape[2]), x)
+    x = torch.arange(2 * 3 * 2 * 1780).view(2, 2, 3, 1780).to(torch.bfloat16)
+    aligned, found = crossgate._aligned(x), torch.empty_like(x)
+    assert aligned.shape == (4, 3, 1792)
+    crossgate._put(found, aligned)
+    assert torch.equal(found, x)
 
 
 @pytest.mark.parametrize("arch", ("tango", "wango"))
