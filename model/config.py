@@ -1,12 +1,9 @@
-"""Model configurations: the paper's published ones, matched small ones, and any other.
+"""Model configurations: the paper's published ones, matched small ones, any other; and their costs.
 
-- `published` needs no table: the width rule (the multiple of 16 whose nonembedding parameter
-  count is nearest to the target) gives every width that the paper prints, and a test says so.
-- A config is plain data. It never imports torch, so the command line can reason about sizes
-  without loading it.
-- Every choice that the paper leaves open and that has a plausible alternative is a field here.
-
-Usage: `config.published("tango", "fineweb", depth=4)`, `config.matched("gau", 10**5, d_model=64)`.
+- `published` needs no table: the multiple of 16 whose nonembedding count is nearest to the
+  target gives every width that the paper prints.
+- Plain data without torch. Every choice that the paper leaves open is a field.
+- MACs follow the paper's formulas (§3); norms, masks and elementwise work are not counted.
 """
 
 from __future__ import annotations
@@ -62,35 +59,29 @@ class ModelConfig:
     init_scale: int | None = LATER["init_scale"]
 
     def __post_init__(self) -> None:
-        if self.arch not in _BLOCK_PARAMS:
-            _bad("arch", self.arch, f"one of {', '.join(_BLOCK_PARAMS)}")
+        self._require("arch", self.arch in _BLOCK_PARAMS, f"one of {', '.join(_BLOCK_PARAMS)}")
         if self.shared is None:
             object.__setattr__(self, "shared", self.arch in SHARED)
         for name in (*_COUNTS, *(("init_scale",) if self.init_scale is not None else ())):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                _bad(name, value, "a count of at least 1")
-        if self.rope_base <= 1:
-            _bad("rope_base", self.rope_base, "a number above 1")
-        if self.global_term not in ("mean", "sum"):
-            _bad("global_term", self.global_term, "mean or sum")
-        if not isinstance(self.shared, bool):
-            _bad("shared", self.shared, "true or false")
-        if self.weighting not in get_args(Weighting):
-            _bad("weighting", self.weighting, f"one of {', '.join(get_args(Weighting))}")
-        if self.weighting != "softmax" and (self.cross_gated or self.gated_attention_unit):
-            _bad("weighting", self.weighting, f"softmax: {self.arch} has a weighting of its own")
-        self._check_divisions()
+            self._require(name, type(value) is int and value >= 1, "a count of at least 1")
+        self._require("rope_base", self.rope_base > 1, "a number above 1")
+        self._require("global_term", self.global_term in ("mean", "sum"), "mean or sum")
+        self._require("shared", isinstance(self.shared, bool), "true or false")
+        weightings, softmax = get_args(Weighting), self.weighting == "softmax"
+        self._require("weighting", self.weighting in weightings, f"one of {', '.join(weightings)}")
+        own = f"softmax: {self.arch} has a weighting of its own"
+        self._require("weighting", softmax or not (self.cross_gated or self.is_unit), own)
+        even, pairs = "an even number (RoPE turns pairs of channels)", 2 * self.heads
+        self._require("qk_width", not self.is_unit or self.qk_width % 2 == 0, even)
+        whole = self.is_unit or self.d_model % pairs == 0
+        self._require("d_model", whole, f"a multiple of 2·heads = {pairs}")
+        whole = not self.cross_gated or self.width % self.heads == 0
+        self._require("width", whole, f"a multiple of heads = {self.heads}")
 
-    def _check_divisions(self) -> None:
-        if self.gated_attention_unit:
-            if self.qk_width % 2:
-                _bad("qk_width", self.qk_width, "an even number (RoPE turns pairs of channels)")
-            return
-        if self.d_model % (2 * self.heads):
-            _bad("d_model", self.d_model, f"a multiple of 2·heads = {2 * self.heads}")
-        if self.cross_gated and self.width % self.heads:
-            _bad("width", self.width, f"a multiple of heads = {self.heads}")
+    def _require(self, name: str, good: bool, expected: str) -> None:
+        if not good:
+            raise _bad(name, getattr(self, name), expected)
 
     @property
     def cross_gated(self) -> bool:
@@ -98,7 +89,7 @@ class ModelConfig:
         return self.arch in ("tango", "wango")
 
     @property
-    def gated_attention_unit(self) -> bool:
+    def is_unit(self) -> bool:
         """GAU or FLASH."""
         return self.arch in ("gau", "flash")
 
@@ -146,8 +137,8 @@ class ModelConfig:
         return self.nonembedding_params / self.target_params - 1
 
 
-def _bad(name: str, value: object, expected: str) -> None:
-    raise UsageError(
+def _bad(name: str, value: object, expected: str) -> UsageError:
+    return UsageError(
         f"model config: {name} = {value!r}, expected {expected}",
         kind="bad-model-config",
         fix=f"give {expected} for {name}",
@@ -225,7 +216,50 @@ def matched(arch: Arch, target_params: int, d_model: int = 512, **fields: Any) -
 def published(arch: Arch, dataset: str, depth: int = 4) -> ModelConfig:
     """The paper's model for a dataset; depths other than 4 and 8 follow the same width rule."""
     if dataset not in CATALOGUE:
-        _bad("dataset", dataset, f"one of {', '.join(CATALOGUE)}")
+        raise _bad("dataset", dataset, f"one of {', '.join(CATALOGUE)}")
     data = CATALOGUE[dataset]
     sizes = {"context": data.context, "vocabulary": data.vocabulary}
     return matched(arch, TARGET_PARAMS, d_model=512, depth=depth, **sizes)
+
+
+SCALING: Final = {arch: "linear" if arch in ("wango", "flash") else "quadratic" for arch in ARCHS}
+
+
+def formula(config: ModelConfig, length: int) -> dict[str, int]:
+    """Multiply–accumulates of one forward pass over `length` tokens, by term.
+
+    `vocab` is the output projection, `projections` are the learned matrices, `pairs` token pairs,
+    `state` the prefix sums of WANGO and FLASH. `eval.costs.macs` traces the same numbers.
+    """
+    d, f, s, t = config.d_model, config.width, config.qk_width, length
+    gated, attention, unit = t * (2 * d + 3 * f) * d, t * (4 * d + 3 * f) * d, t * (3 * f + s) * d
+    blocks = {
+        "tango": (gated, t * t * (d + f), 0),
+        "wango": (gated, 3 * config.window * t * (d + f), 2 * t * (config.d_head * f + d)),
+        "recurrent_transformer": (attention, 2 * t * t * d, 0),
+        "untied_transformer": (attention, 2 * t * t * d, 0),
+        "gau": (unit, t * t * (s + f), 0),
+        "flash": (unit, config.chunk * t * (s + f), 2 * t * s * f),
+    }
+    terms = zip(("projections", "pairs", "state"), blocks[config.arch], strict=True)
+    counted = {name: config.depth * count for name, count in terms if count}
+    return {"vocab": t * d * config.vocabulary, **counted}
+
+
+def printed(macs: int) -> str:
+    """The paper's notation: 9.44T, 848.60B."""
+    return f"{macs / 1e12:.2f}T" if macs >= 1e12 else f"{macs / 1e9:.2f}B"
+
+
+def decode_state_values(config: ModelConfig, length: int) -> int:
+    """Numbers kept per sequence after `length` tokens, without a growing cache's spare room."""
+    d, f, s = config.d_model, config.width, config.qk_width
+    per_application = {
+        "tango": length * (d + f),
+        "wango": config.window * (2 * d + f) + config.d_head * f + d,
+        "recurrent_transformer": 2 * length * d,
+        "untied_transformer": 2 * length * d,
+        "gau": length * (s + f),
+        "flash": config.chunk * (2 * s + f) + s * f,
+    }
+    return config.depth * per_application[config.arch]

@@ -17,8 +17,7 @@ from tangobench.errors import MismatchError
 from tangobench.eval.comparison.studies import Pair, Result, all_studies
 from tangobench.eval.intervals import wilson
 from tangobench.eval.published import LABELS
-from tangobench.model.config import ARCHS, ModelConfig
-from tangobench.model.macs import FORMULAS, formula
+from tangobench.model.config import ARCHS, SCALING, ModelConfig, formula
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, runs
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock import shown_root
@@ -134,7 +133,7 @@ def metric_title(metric: str) -> str:
 
 def run_macs(result: Result) -> int | None:
     """MACs of one forward pass over a context; None for an architecture without a formula."""
-    if result["arch"] not in FORMULAS:
+    if result["arch"] not in SCALING:
         return None
     config = Recipe(**result["recipe"]).model_config()
     return operations(config, config.context)

@@ -34,7 +34,7 @@ from tangobench.eval.comparison.runs import (
 from tangobench.eval.comparison.studies import Result
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table, tabled
-from tangobench.model import config, macs
+from tangobench.model import config
 from tangobench.model.config import ARCHS
 from tangobench.model.training.recipes import runs
 from tangobench.pipeline.core.hashing import digest
@@ -94,7 +94,7 @@ def compute() -> Table:
             "Model": lambda arch: LABELS[arch],
             "Nonembedding parameters": lambda a: f"{models[a].nonembedding_params / 1e6:.3f}M",
             "Nonembedding parameters (paper)": lambda arch: f"{printed[arch] / 1e6:.3f}M",
-            "MACs": lambda a: macs.printed(operations(models[a], models[a].context)),
+            "MACs": lambda a: config.printed(operations(models[a], models[a].context)),
             "MACs (paper)": lambda arch: published.MACS[arch],
             "Scaling with sequence length": lambda arch: published.SCALING[arch],
         },

@@ -1,6 +1,6 @@
 """Multiply–accumulates of one forward pass, traced: an independent check of the formulas.
 
-- `formula` (model/macs.py) is the model equations; `traced` runs the dense, unskipped path on
+- `formula` (model/config.py) is the model equations; `traced` runs the dense, unskipped path on
   `meta` tensors and adds up the matrix products it really performs. The two agree term by term.
 - Causal tiles of the fast paths do about half of the pairwise work counted here.
 
@@ -15,8 +15,7 @@ import torch
 
 from tangobench.eval.costs import dense
 from tangobench.model import build, counting, naive
-from tangobench.model.config import ModelConfig
-from tangobench.model.macs import SCALING, formula, printed
+from tangobench.model.config import SCALING, ModelConfig, formula, printed
 
 __all__ = ["SCALING", "formula", "printed", "traced"]
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tangobench.model import build
-from tangobench.model.config import ModelConfig
+from tangobench.model.config import ModelConfig, decode_state_values
 from tangobench.model.counting import kept_bytes
-from tangobench.model.macs import decode_state_values
 
 __all__ = ["Counts", "count", "decode_state_values", "kept_activation_bytes"]
 

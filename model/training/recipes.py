@@ -28,7 +28,6 @@ from typing import Any, Final, Literal
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
-from tangobench.model import macs
 from tangobench.model.config import (
     ARCHS,
     LATER,
@@ -38,6 +37,7 @@ from tangobench.model.config import (
     Arch,
     ModelConfig,
     Weighting,
+    formula,
     matched,
 )
 from tangobench.pipeline.core.hashing import digest
@@ -144,7 +144,7 @@ class Recipe:
     @property
     def step_macs(self) -> int:
         """Forward multiply–accumulates of one step by the paper's formulas."""
-        return self.batch * sum(macs.formula(self.model_config(), self.context).values())
+        return self.batch * sum(formula(self.model_config(), self.context).values())
 
     @property
     def unablated(self) -> str:

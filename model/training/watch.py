@@ -21,8 +21,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 
-from tangobench.model import macs
-from tangobench.model.config import ModelConfig
+from tangobench.model.config import SCALING, ModelConfig, formula
 from tangobench.model.language import LanguageModel
 from tangobench.model.training.loader import Batch, Stream, configs_of
 from tangobench.model.training.precision import autocast
@@ -115,11 +114,11 @@ def best(work: Callable[[], object]) -> float:
 
 def useful_flop(config: ModelConfig, lengths: list[int], targets: int) -> float:
     """Arithmetic of one step that no implementation can do without; 0 if there is no formula."""
-    if config.arch not in macs.FORMULAS:
+    if config.arch not in SCALING:
         return 0.0
     total = float(targets * config.d_model * config.vocabulary)
     for length, rows in Counter(lengths).items():
-        terms = macs.formula(config, length)
+        terms = formula(config, length)
         pairs = terms["pairs"] * ((length + 1) / (2 * length) if config.arch in _CAUSAL else 1)
         total += rows * (terms["projections"] + pairs + terms.get("state", 0))
     return 2 * 3 * total

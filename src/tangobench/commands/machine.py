@@ -210,25 +210,25 @@ def _info(args: argparse.Namespace) -> int:
 
 def _describe(config: ModelConfig, dataset: str, *, trace: bool) -> dict[str, Any]:
     """One architecture as a JSON object; MACs are for one sequence at the dataset's context."""
-    from tangobench.model import macs
+    from tangobench.model import config as costs
 
-    terms = macs.formula(config, config.context)
+    terms = costs.formula(config, config.context)
     sizes = ("nonembedding_params", "total_params", "target_params", "deviation")
     return {
         "arch": config.arch,
         "dataset": dataset,
         **{name: getattr(config, name) for name in ("depth", "context", "d_model")},
-        "heads": 1 if config.gated_attention_unit else config.heads,
+        "heads": 1 if config.is_unit else config.heads,
         "width": config.width,
         "shared_block": config.shared,
         **{name: getattr(config, name) for name in sizes},
         "macs": sum(terms.values()),
-        "macs_printed": macs.printed(sum(terms.values())),
+        "macs_printed": costs.printed(sum(terms.values())),
         "macs_terms": terms,
         **(_traced(config) if trace else {}),
-        "macs_per_token": {str(t): sum(macs.formula(config, t).values()) // t for t in _LENGTHS},
-        "scaling": macs.SCALING[config.arch],
-        "decode_state_bytes": 4 * macs.decode_state_values(config, config.context),
+        "macs_per_token": {str(t): sum(costs.formula(config, t).values()) // t for t in _LENGTHS},
+        "scaling": costs.SCALING[config.arch],
+        "decode_state_bytes": 4 * costs.decode_state_values(config, config.context),
     }
 
 
