@@ -29,7 +29,8 @@ import pyarrow as pa
 from tangobench.pipeline.core.build import Job, Output, Stage, Unit
 from tangobench.pipeline.core.store import Store, open_store
 from tangobench.pipeline.fineweb.decisions import decide
-from tangobench.pipeline.fineweb.keys import KeysResult, KeyUnit, pack_keys
+from tangobench.pipeline.fineweb.documents import number_units
+from tangobench.pipeline.fineweb.keys import pack_keys
 from tangobench.pipeline.fineweb.leakage import audit
 from tangobench.pipeline.fineweb.reading import SampleRows
 from tangobench.pipeline.fineweb.resolve import partitions_for, resolve
@@ -136,14 +137,12 @@ def own(rows: int) -> dict[str, Any]:
     units = [
         Unit(f"{start}", [start, min(rows, start + UNIT), parts]) for start in range(0, rows, UNIT)
     ]
-    keys = [
-        KeyUnit(SampleRows(n, n + 1), record.address, n * UNIT, KeysResult.of(record))
-        for n, record in enumerate(job.run(Stage("synthetic", 1, synthetic), units))
-    ]
+    keys = job.run(Stage("synthetic", 1, synthetic), units)
+    numbered = number_units((SampleRows(n, n + 1) for n in range(len(keys))), keys)
     memory = Memory()
     memory.start()
     began, wall = time.process_time(), time.monotonic()
-    decided = resolve(job, keys, parts, train_through=TRAIN_THROUGH, duplicates="drop")
+    decided = resolve(job, numbered, keys, train_through=TRAIN_THROUGH, duplicates="drop")
     resolved = time.process_time() - began
     decisions, _ = decide(job, decided)
     total = time.process_time() - began

@@ -56,7 +56,7 @@ SITES: Final = (
 def load(tool: str) -> Callable[[str], Any]:
     """The tool's own normal form of a URL."""
     if tool == "ours":
-        from tangobench.pipeline.fineweb.urls import normalise_url
+        from tangobench.pipeline.fineweb.keys import normalise_url
 
         return normalise_url
     if tool == "w3lib":

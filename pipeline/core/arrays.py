@@ -2,7 +2,7 @@
 
 - Layout: length of the header (8 bytes), header as JSON, arrays one after the other, each at a
   multiple of 8 bytes. Reading copies nothing.
-- Texts are stored as their UTF-8 bytes and offsets; structured rows keep their fields.
+- Texts (an Arrow array) are stored as their UTF-8 bytes and offsets; structured rows keep fields.
 - An object may hold several such containers, its sections, so that a later stage reads its own
   part of every object with one range read each.
 
@@ -15,18 +15,22 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from tangobench.pipeline.core.store import Store
+from tangobench.pipeline.core.store import Record, Store
 
 NDArray = np.ndarray[Any, Any]
+Column: TypeAlias = NDArray | pa.Array
 
 
-def pack(arrays: Mapping[str, NDArray]) -> bytes:
+def pack(columns: Mapping[str, Column]) -> bytes:
     """One-dimensional arrays as bytes."""
+    arrays: dict[str, NDArray] = {}
+    for name, column in columns.items():
+        arrays |= {name: column} if isinstance(column, np.ndarray) else pack_texts(name, column)
     parts = [header([(name, array.dtype, len(array)) for name, array in arrays.items()])]
     for array in arrays.values():
         data = np.ascontiguousarray(array).tobytes()
@@ -78,11 +82,23 @@ class Section(NamedTuple):
         """One of the sections of an object, given where each begins."""
         return cls(address, bounds[number], bounds[number + 1] - bounds[number])
 
+    @classmethod
+    def of(cls, record: Record, number: int) -> Section:
+        """One of the sections of a finished unit, whose result has `bounds`."""
+        return cls.at(record.address, record.result["bounds"], number)
 
-def pack_sections(sections: Iterable[Mapping[str, NDArray]]) -> tuple[bytes, list[int]]:
+
+def pack_sections(sections: Iterable[Mapping[str, Column]]) -> tuple[bytes, list[int]]:
     """Several containers as one object, and where each begins; the last bound is the end."""
     packed = [pack(section) for section in sections]
     return b"".join(packed), [0, *np.cumsum([len(data) for data in packed]).tolist()]
+
+
+def pack_ranges(columns: Mapping[str, Column], cuts: Iterable[int]) -> tuple[bytes, list[int]]:
+    """A section per range of rows; `cuts` are where they begin, and the end."""
+    return pack_sections(
+        {name: column[low:high] for name, column in columns.items()} for low, high in pairwise(cuts)
+    )
 
 
 def read(section: Section, store: Store) -> dict[str, NDArray]:

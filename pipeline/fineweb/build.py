@@ -4,8 +4,7 @@
   exactly, out of core, and audited.
 - Input files are known by their bytes and taken in the order of their sha256.
 - A document is decided on once, in `decisions/`; a row names its documents by their place there.
-
-Usage: `api.build("fineweb", "sample", out="out")`; the semantics are in docs/fineweb.md.
+- The semantics are in docs/fineweb.md.
 """
 
 from __future__ import annotations
@@ -18,18 +17,19 @@ from tangobench.pipeline.core.build import Job, Record, Result, ShardFile
 from tangobench.pipeline.core.cards import NOT_STATED
 from tangobench.pipeline.core.shards import shard_name
 from tangobench.pipeline.fineweb import leakage as leaks
-from tangobench.pipeline.fineweb import near_pairs
+from tangobench.pipeline.fineweb import near_duplicates
 from tangobench.pipeline.fineweb.decisions import (
     DecisionsResult,
     decide,
     outcome_counts,
     train_dumps,
 )
+from tangobench.pipeline.fineweb.documents import number_units
 from tangobench.pipeline.fineweb.inputs import find_inputs
-from tangobench.pipeline.fineweb.keys import KEYS, KeyUnit, key_units
+from tangobench.pipeline.fineweb.keys import KEYS
 from tangobench.pipeline.fineweb.resolve import resolve
 from tangobench.pipeline.fineweb.spec import Spec
-from tangobench.pipeline.fineweb.stream import Streams, Wanted, make_streams
+from tangobench.pipeline.fineweb.stream import Streams, make_streams
 from tangobench.pipeline.tokenizer.use import choose
 
 _LICENCES: Final = {"apache-2.0": "Apache-2.0", "odc-by": "ODC-By 1.0", NOT_STATED: "not stated"}
@@ -59,13 +59,17 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     tokenizer = chosen.load(job.store)
     inputs = find_inputs(spec, source, job)
     todo = [KEYS.unit(args.reading.label, args, args.reading.size) for args in inputs.units]
-    keys = key_units(inputs.units, job.run(KEYS, todo))
-    parts = inputs.units[0].rules.parts
-    decided = resolve(job, keys, parts, train_through=spec.last_train, duplicates=spec.duplicates)
-    near = near_pairs.audit(job, decided, mode=spec.near_duplicates, engine=spec.near_engine)
-    decisions, files = decide(job, near.units)
-    leakage = leaks.audit(job, near.units)
-    streams = make_streams(job, near.units, decisions, _wanted(spec), chosen)
+    keys = job.run(KEYS, todo)
+    numbered = number_units((args.reading for args in inputs.units), keys)
+    decided = resolve(
+        job, numbered, keys, train_through=spec.last_train, duplicates=spec.duplicates
+    )
+    units, near, pairs = near_duplicates.audit(
+        job, decided, mode=spec.near_duplicates, engine=spec.near_engine
+    )
+    decisions, files = decide(job, units)
+    leakage = leaks.audit(job, units)
+    streams = make_streams(job, units, decisions, spec, chosen)
     inputs.require_unchanged()
     _require_rows(spec, streams)
     leakage["checked_against"] = train_dumps(decisions)
@@ -77,30 +81,18 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         configs={"default": tokenizer.config(spec.context, masked=True)},
         counts=counts,
         drops=drops,
-        notes={"leakage": leakage, "near_duplicates": near.notes, "tokenizer": streams.checked},
+        notes={"leakage": leakage, "near_duplicates": near, "tokenizer": streams.checked},
         shards=_shards("train", streams.train) + _shards("validation", streams.validation),
-        side_files=[*files, *near.files, *chosen.side_files()],
+        side_files=[*files, *pairs, *chosen.side_files()],
         card=_card(spec, inputs.origin, tokenizer.title)
         | {"groups": {_BY_DUMP: leakage["checked_against"]}},
         provenance=_provenance(inputs.origin),
     )
 
 
-def _wanted(spec: Spec) -> Wanted:
-    return Wanted(
-        context=spec.context,
-        train_rows=spec.train_rows,
-        validation_rows=spec.validation_rows,
-        seed=spec.seed,
-        shard_rows=spec.shard_rows,
-    )
-
-
 def _require_rows(spec: Spec, streams: Streams) -> None:
-    found = (streams.train_rows, streams.validation_rows)
-    for split, have, wanted in zip(
-        ("train", "validation"), found, (spec.train_rows, spec.validation_rows), strict=True
-    ):
+    for split, wanted in (("train", spec.train_rows), ("validation", spec.validation_rows)):
+        have = streams.rows[split]
         if have < wanted and not spec.allow_fewer:
             raise InputError(
                 f"{split}: {have} rows of {spec.context} tokens found, {wanted} asked for",
@@ -112,20 +104,15 @@ def _require_rows(spec: Spec, streams: Streams) -> None:
 
 
 def _counts(
-    keys: Sequence[KeyUnit], decisions: Sequence[DecisionsResult], streams: Streams
+    keys: Sequence[Record], decisions: Sequence[DecisionsResult], streams: Streams
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     documents, drops = outcome_counts(decisions)
-    results = [unit.result for unit in keys]
+    names = ("rows", "url_null", "url_empty", "url_unparsable")
     counts = {
-        "input": {
-            "rows": sum(result.rows for result in results),
-            "url_null": sum(result.url_null for result in results),
-            "url_empty": sum(result.url_empty for result in results),
-            "url_unparsable": sum(result.url_unparsable for result in results),
-        },
+        "input": {name: sum(record.result[name] for record in keys) for name in names},
         "repeated_records": sum(result.repeated for result in decisions),
         "documents": documents,
-        "rows": {"train": streams.train_rows, "validation": streams.validation_rows},
+        "rows": streams.rows,
         "tokens": streams.tokens,
     }
     return counts, drops

@@ -5,16 +5,14 @@
   order of the input inside a file. The number of files follows from the number of rows: neither
   units nor workers nor the place of the input can change a file.
 - A document's index is its row, counted through all files.
-
-Usage: `records, files = decide(job, units)`.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -41,8 +39,12 @@ from tangobench.pipeline.fineweb.documents import (
     PARTITIONS,
     REASONS,
     TRAIN,
-    DecidedUnit,
     Documents,
+    DocumentUnit,
+    bounds_of,
+    run_parts,
+    run_units,
+    sections,
 )
 from tangobench.pipeline.fineweb.keys import FINE
 from tangobench.pipeline.fineweb.spec import dump_name
@@ -55,7 +57,7 @@ MOST_FILES: Final = 128  # files: more would be a range read per file and unit, 
 class DecisionsArgs(Arguments):
     """A unit, and into how many files decisions are partitioned."""
 
-    unit: DecidedUnit
+    unit: DocumentUnit
     parts: int
 
 
@@ -73,66 +75,48 @@ class DecisionsResult(UnitResult):
     part_rows: list[int]
     bounds: list[int]
 
-    def section(self, address: str, part: int) -> Section:
-        """The rows of one partition."""
-        return Section.at(address, self.bounds, part)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileResult(UnitResult):
-    """A published table."""
-
-    rows: int
-    rows_sha256: str
-
 
 def write_decisions(args: DecisionsArgs, store: Store) -> Output:
     """The decisions of one unit by partition, and its counts."""
     documents = args.unit.load(store)
-    columns = _columns(documents)
     order, cuts = _by_part(documents, args.parts)
-    train = (documents.partition == TRAIN) & documents.kept
-    data, bounds = arrays.pack_sections(_take(columns, order[a:b]) for a, b in pairwise(cuts))
+    columns = {name: column.take(order) for name, column in _columns(documents).items()}
+    data, bounds = arrays.pack_ranges(columns, cuts)
+    train = documents.partition == TRAIN
+    kinds = np.stack([documents.partition, documents.kept, documents.reason], axis=1)
+    found, counts = np.unique(kinds.astype(np.int64), axis=0, return_counts=True)
+    dumps, by_dump = np.unique(documents.dump[train], return_counts=True)
     result = DecisionsResult(
         rows=len(documents),
         repeated=args.unit.rows - len(documents),
-        train_bytes=int(documents.size[train].sum()),
-        outcomes=_outcomes(documents),
-        dumps=_dumps(documents),
+        train_bytes=int(documents.size[train & documents.kept].sum()),
+        outcomes=[
+            [PARTITIONS[partition], bool(kept), REASONS[reason], count]
+            for (partition, kept, reason), count in zip(
+                found.tolist(), counts.tolist(), strict=True
+            )
+        ],
+        dumps=dict(zip(map(dump_name, dumps.tolist()), by_dump.tolist(), strict=True)),
         part_rows=np.diff(cuts).tolist(),
         bounds=bounds,
     )
     return Output(data, result.plain())
 
 
-@dataclass(frozen=True, slots=True)
-class FileArgs(Arguments):
-    """The rows of one file, in the order of the units."""
-
-    sections: tuple[Section, ...]
-
-
-def write_file(args: FileArgs, store: Store) -> Streamed:
-    """The published table of one file, written a row group at a time."""
+def write_file(rows: tuple[Section, ...], store: Store) -> Streamed:
+    """The published table of one file, written a row group at a time, in the order of the units."""
 
     def tables() -> Iterator[pa.Table]:
         waiting: list[dict[str, NDArray]] = []
-        rows = 0
-        for section in args.sections:
+        for section in rows:
             waiting.append(arrays.read(section, store))
-            rows += len(waiting[-1]["dump"])
-            if rows >= FILE_ROWS:
+            if sum(len(part["dump"]) for part in waiting) >= FILE_ROWS:
                 yield _table(waiting)
-                waiting, rows = [], 0
+                waiting = []
         if waiting:
             yield _table(waiting)
 
-    return publish_tables(tables(), sum(section.length for section in args.sections))
-
-
-def files_for(rows: int) -> int:
-    """How many files the decisions on so many rows of input have."""
-    return min(MOST_FILES, max(1, -(-rows // FILE_ROWS)))
+    return publish_tables(tables(), sum(section.length for section in rows))
 
 
 def id_parts(ids: Iterable[str], parts: int) -> NDArray:
@@ -145,17 +129,17 @@ def doc_indices(documents: Documents, first: Sequence[int]) -> NDArray:
     """The index of each document of a unit; `first` is that of its first in each partition."""
     order, cuts = _by_part(documents, len(first))
     index = np.empty(len(documents), np.int64)
-    index[order] = np.arange(len(documents)) + np.repeat(first - cuts[:-1], np.diff(cuts))
+    index[order] = np.arange(len(documents)) + np.repeat(
+        np.subtract(first, cuts[:-1]), np.diff(cuts)
+    )
     return index
 
 
-def _by_part(documents: Documents, parts: int) -> tuple[NDArray, NDArray]:
+def _by_part(documents: Documents, parts: int) -> tuple[NDArray, list[int]]:
     """Documents by file, and where each file's begin."""
     if parts == 1:
-        return np.arange(len(documents)), np.array([0, len(documents)])
-    part = id_parts(documents.ident.to_pylist(), parts)
-    order = np.argsort(part, kind="stable")
-    return order, np.searchsorted(part[order], np.arange(parts + 1))
+        return np.arange(len(documents)), [0, len(documents)]
+    return dedup.by_part(id_parts(documents.ident.to_pylist(), parts), parts)
 
 
 def first_indices(results: Sequence[DecisionsResult]) -> NDArray:
@@ -165,7 +149,7 @@ def first_indices(results: Sequence[DecisionsResult]) -> NDArray:
     return np.asarray(np.cumsum(rows, axis=0) - rows + starts)
 
 
-def _columns(documents: Documents) -> dict[str, NDArray]:
+def _columns(documents: Documents) -> dict[str, arrays.Column]:
     """What is published, as arrays; a document that cannot be used is its own component."""
     component = documents.component.copy()
     for at in np.flatnonzero(documents.status != FINE).tolist():
@@ -178,19 +162,9 @@ def _columns(documents: Documents) -> dict[str, NDArray]:
         "reason": documents.reason,
         "component_high": component[:, 0],
         "component_low": component[:, 1],
-        **arrays.pack_texts("id", documents.ident),
-        **arrays.pack_texts("representative", documents.representative),
+        "id": documents.ident,
+        "representative": documents.representative,
     }
-
-
-def _take(columns: dict[str, NDArray], rows: NDArray) -> dict[str, NDArray]:
-    taken: dict[str, NDArray] = {}
-    for name, column in columns.items():
-        if f"{name}_offsets" in columns:
-            taken |= arrays.pack_texts(name, arrays.arrow_texts(columns, name).take(pa.array(rows)))
-        elif not name.endswith("_offsets"):
-            taken[name] = column[rows]
-    return taken
 
 
 def _table(found: Sequence[dict[str, NDArray]]) -> pa.Table:
@@ -230,7 +204,7 @@ def publish_tables(tables: Iterable[pa.Table], size: int) -> Streamed:
                 writer.write_table(table)
                 hasher.update(table)
                 rows += table.num_rows
-        return FileResult(rows=rows, rows_sha256=hasher.hexdigest()).plain()
+        return {"rows": rows, "rows_sha256": hasher.hexdigest()}
 
     return Streamed(write, size)
 
@@ -246,50 +220,26 @@ def _hex(keys: NDArray) -> pa.Array:
     return pa.StringArray.from_buffers(len(keys), pa.py_buffer(offsets), pa.py_buffer(text))
 
 
-def _outcomes(documents: Documents) -> list[list[Any]]:
-    kinds = np.stack([documents.partition, documents.kept, documents.reason], axis=1)
-    found, counts = np.unique(kinds.astype(np.int64), axis=0, return_counts=True)
-    return [
-        [PARTITIONS[partition], bool(kept), REASONS[reason], count]
-        for (partition, kept, reason), count in zip(found.tolist(), counts.tolist(), strict=True)
-    ]
-
-
-def _dumps(documents: Documents) -> dict[str, int]:
-    train = documents.dump[documents.partition == TRAIN]
-    dumps, counts = np.unique(train, return_counts=True)
-    return {dump_name(d): n for d, n in zip(dumps.tolist(), counts.tolist(), strict=True)}
-
-
 DECISIONS: Final = Stage("fineweb-decisions", 4, write_decisions)
 FILES: Final = Stage("fineweb-decision-files", 1, write_file)
 
 
-def decide(job: Job, units: Sequence[DecidedUnit]) -> tuple[list[DecisionsResult], list[SideFile]]:
+def decide(job: Job, units: Sequence[DocumentUnit]) -> tuple[list[DecisionsResult], list[SideFile]]:
     """The results of all units, and the published files."""
-    parts = files_for(units[-1].base + units[-1].rows)
-    todo = [DECISIONS.unit(u.reading.label, DecisionsArgs(u, parts), u.rows) for u in units]
-    records = job.run(DECISIONS, todo)
-    results = [DecisionsResult.of(record) for record in records]
-    files = []
-    for part in range(parts):
-        found = zip(records, results, strict=True)
-        sections = tuple(result.section(record.address, part) for record, result in found)
-        files.append(FILES.unit(f"decisions {part + 1}/{parts}", FileArgs(sections)))
-    return results, side_files("decisions", "hash", job.run(FILES, files))
+    parts = min(MOST_FILES, max(1, -(-bounds_of(units)[-1] // FILE_ROWS)))
+    records = run_units(job, DECISIONS, units, (DecisionsArgs(unit, parts) for unit in units))
+    files = run_parts(job, FILES, "decisions", (sections(records, part) for part in range(parts)))
+    return [DecisionsResult.of(record) for record in records], side_files(
+        "decisions", "hash", files
+    )
 
 
 def side_files(kind: str, stem: str, records: Sequence[Record]) -> list[SideFile]:
     """Published tables, as files in a folder named after their kind."""
+    found = ((record.result["rows"], record.result["rows_sha256"]) for record in records)
     return [
-        SideFile(
-            f"{kind}/{stem}-{n:05d}.parquet",
-            kind,
-            record.address,
-            record.result["rows"],
-            record.result["rows_sha256"],
-        )
-        for n, record in enumerate(records)
+        SideFile(f"{kind}/{stem}-{n:05d}.parquet", kind, record.address, rows, sha256)
+        for n, (record, (rows, sha256)) in enumerate(zip(records, found, strict=True))
     ]
 
 
@@ -298,21 +248,17 @@ def outcome_counts(
 ) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
     """Documents and kept documents per partition, and drops per reason."""
     counts = {name: {"documents": 0, "kept": 0} for name in PARTITIONS}
-    drops: dict[str, int] = {}
-    for result in results:
-        for partition, kept, reason, number in result.outcomes:
-            counts[partition]["documents"] += number
-            if kept:
-                counts[partition]["kept"] += number
-            else:
-                drops[reason] = drops.get(reason, 0) + number
+    drops: Counter[str] = Counter()
+    for partition, kept, reason, number in (row for result in results for row in result.outcomes):
+        counts[partition]["documents"] += number
+        counts[partition]["kept"] += number if kept else 0
+        drops.update({} if kept else {reason: number})
     return counts, dict(sorted(drops.items()))
 
 
 def train_dumps(results: Sequence[DecisionsResult]) -> dict[str, int]:
     """Training documents by dump."""
-    totals: dict[str, int] = {}
+    totals: Counter[str] = Counter()
     for result in results:
-        for dump, number in result.dumps.items():
-            totals[dump] = totals.get(dump, 0) + number
+        totals.update(result.dumps)
     return dict(sorted(totals.items()))

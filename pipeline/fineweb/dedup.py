@@ -4,26 +4,28 @@
 - A component belongs to the partition of its earliest member: dump, date (none is last), id,
   content key, URL key. Nothing depends on the order of the input or on how it was partitioned.
 - Rows with equal dump, id, content and URL are one record, met twice; only the first counts.
-- Everything works on one hash partition at a time, so memory follows the size of a partition.
-
-Usage: see `resolve`, which runs these functions as stages over a unit store.
+- The label of a component is its smallest node. `connect` needs about 100 bytes per edge;
+  `connect_spilled` alternates large-star and small-star steps (Kiveris et al. 2014) over files.
 """
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tangobench.pipeline.core.arrays import NDArray
 from tangobench.pipeline.fineweb.spec import Duplicates
 
 if TYPE_CHECKING:
     import polars as pl
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Pairs = tuple[NDArray, NDArray]
 
 KEY_ROW: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("document", "<u4")])
-
 REASONS: Final = (
     "unique",
     "earliest",
@@ -34,16 +36,32 @@ REASONS: Final = (
     "duplicate-chain",
 )
 UNIQUE, EARLIEST, REASSIGNED, SAME_CONTENT, SAME_URL, SAME_BOTH, CHAIN = range(len(REASONS))
-_ORDER: Final = ["dump", "date", "id", "content_high", "content_low", "url_high", "url_low"]
-_RECORD: Final = ["dump", "id", "content_high", "content_low", "url_high", "url_low"]
+_KEYS: Final = ["content_high", "content_low", "url_high", "url_low"]
+_ORDER: Final = ["dump", "date", "id", *_KEYS, "document"]
+_WRITE: Final = 1 << 21  # pairs buffered per write
 
 
-def part_of(high: Array, parts: int) -> Array:
+def part_of(high: NDArray, parts: int) -> NDArray:
     """The hash partition of a key (or any 64-bit hash), 0..parts-1."""
     return ((high >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)
 
 
-def key_rows(url: Array, content: Array, linked: Array, parts: int) -> tuple[Array, list[int]]:
+def by_part(part: NDArray, parts: int) -> tuple[NDArray, list[int]]:
+    """The stable order of rows by partition, and where each partition begins in it."""
+    order = np.argsort(part, kind="stable")
+    return order, np.searchsorted(part[order], np.arange(parts + 1, dtype=part.dtype)).tolist()
+
+
+def changes(*columns: NDArray) -> NDArray:
+    """True where a row differs from the one before it, and at the first."""
+    first = np.ones(len(columns[0]), np.bool_)
+    first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return first
+
+
+def key_rows(
+    url: NDArray, content: NDArray, linked: NDArray, parts: int
+) -> tuple[NDArray, list[int]]:
     """(key, document) rows of the linked documents ordered by partition, and where each begins.
 
     `url` and `content` are (documents, 2) keys; a key of zeros links nothing.
@@ -54,13 +72,11 @@ def key_rows(url: Array, content: Array, linked: Array, parts: int) -> tuple[Arr
     rows["high"], rows["low"] = both[:, 0], both[:, 1]
     rows["document"] = np.tile(documents, 2)
     rows = rows[both.any(axis=1)]
-    part = part_of(rows["high"], parts)
-    order = np.argsort(part, kind="stable")
-    bounds = np.searchsorted(part[order], np.arange(parts + 1, dtype=np.uint64))
-    return rows[order], bounds.tolist()
+    order, bounds = by_part(part_of(rows["high"], parts), parts)
+    return rows[order], bounds
 
 
-def group_edges(high: Array, low: Array, document: Array) -> tuple[Array, Array]:
+def group_edges(high: NDArray, low: NDArray, document: NDArray) -> Pairs:
     """Edges from each document to the first with the same key; one key partition, whole."""
     order = np.argsort(high)
     high = high[order]
@@ -70,12 +86,10 @@ def group_edges(high: Array, low: Array, document: Array) -> tuple[Array, Array]
     members[:-1] |= equal
     order, high = order[members], high[members]
     low, document = low[order], document[order]
-    first = np.ones(len(high), np.bool_)
-    first[1:] = high[1:] != high[:-1]
+    first = changes(high)
     if (low[1:] != low[:-1])[~first[1:]].any():  # keys that agree in one half only
         order = np.lexsort((low, high))
-        high, low, document = high[order], low[order], document[order]
-        first[1:] = (high[1:] != high[:-1]) | (low[1:] != low[:-1])
+        document, first = document[order], changes(high[order], low[order])
     if len(document) == 0:
         return document, document
     leader = np.minimum.reduceat(document, np.flatnonzero(first))[np.cumsum(first) - 1]
@@ -83,30 +97,125 @@ def group_edges(high: Array, low: Array, document: Array) -> tuple[Array, Array]
     return document[others], leader[others]
 
 
+def connect(left: NDArray, right: NDArray) -> Pairs:
+    """(nodes, labels), sorted by node, of all nodes that the edges (left[i], right[i]) link."""
+    left, right = left[left != right], right[left != right]
+    nodes, compact = np.unique(np.concatenate([left, right]), return_inverse=True)
+    a, b = np.split(compact.reshape(-1), 2)
+    labels = np.arange(len(nodes))
+    while len(a):  # hook to smaller labels, then shorten all paths
+        low, high = np.minimum(labels[a], labels[b]), np.maximum(labels[a], labels[b])
+        open_edges = low != high
+        a, b, low, high = a[open_edges], b[open_edges], low[open_edges], high[open_edges]
+        np.minimum.at(labels, high, low)
+        while not np.array_equal(labels, shorter := labels[labels]):
+            labels = shorter
+    return nodes, nodes[labels]
+
+
+def connect_spilled(
+    edges: Iterable[Pairs], *, nodes: int, parts: int, folder: Path | None = None
+) -> Iterator[Pairs]:
+    """The same for edges between nodes 0..nodes-1, one range of nodes after another."""
+    with tempfile.TemporaryDirectory(prefix="components-", dir=folder) as scratch:
+        rounds = _Rounds(Path(scratch), max(1, -(-nodes // parts)), parts)
+        rounds.write(edges, both=True)
+        while True:
+            moved = rounds.step(_large_star, both=False)
+            if moved + rounds.step(_small_star, both=True) == 0:
+                break
+        for part in range(parts):  # every edge now joins a node and its component's smallest
+            node, other = rounds.read(part)
+            first = changes(node)
+            yield node[first], np.minimum(node, other)[first]
+
+
+class _Rounds:
+    """Edge files of one round, one per range of nodes; a step reads them and writes the next."""
+
+    def __init__(self, folder: Path, width: int, parts: int) -> None:
+        self._folder, self._width, self._parts, self._round = folder, width, parts, 0
+
+    def _file(self, part: int, round_: int) -> Path:
+        return self._folder / f"{round_:03d}-{part:05d}"
+
+    def write(self, edges: Iterable[Pairs], *, both: bool) -> None:
+        """Append each edge to the file of its larger node, or of both its nodes."""
+        for high, low in edges:
+            for start in range(0, len(high), _WRITE):
+                a, b = high[start : start + _WRITE], low[start : start + _WRITE]
+                a, b = a[a != b], b[a != b]
+                self._append(np.maximum(a, b), np.minimum(a, b))
+                if both:
+                    self._append(np.minimum(a, b), np.maximum(a, b))
+
+    def _append(self, node: NDArray, other: NDArray) -> None:
+        order, bounds = by_part(node // self._width, self._parts)
+        pairs = np.stack([node[order], other[order]], axis=1)
+        for index in np.flatnonzero(np.diff(bounds)).tolist():
+            with self._file(index, self._round).open("ab") as file:
+                file.write(pairs[bounds[index] : bounds[index + 1]].tobytes())
+
+    def read(self, part: int, back: int = 0) -> Pairs:
+        """Distinct (node, other) pairs of a range, sorted, of this round or one before it."""
+        path = self._file(part, self._round - back)
+        pairs = np.fromfile(path, np.int64) if path.exists() else np.empty(0, np.int64)
+        node, other = pairs.reshape(-1, 2).T
+        order = np.lexsort((other, node))
+        node, other = node[order], other[order]
+        new = changes(node, other)
+        return node[new], other[new]
+
+    def step(self, star: Any, *, both: bool) -> int:
+        """Replace all edges by what `star` makes of them; how many moved to a smaller node."""
+        self._round += 1
+        moved = 0
+        for part in range(self._parts):
+            high, low, count = star(*self.read(part, back=1))
+            moved += count
+            self.write([(high, low)], both=both)
+            self._file(part, self._round - 1).unlink(missing_ok=True)
+        return moved
+
+
+def _large_star(node: NDArray, other: NDArray) -> tuple[NDArray, NDArray, int]:
+    """Link every larger neighbour to the smallest node around (both directions given)."""
+    first = changes(node)
+    target = np.minimum(other[first][np.cumsum(first) - 1], node)
+    larger = other > node
+    return other[larger], target[larger], int((target[larger] != node[larger]).sum())
+
+
+def _small_star(node: NDArray, other: NDArray) -> tuple[NDArray, NDArray, int]:
+    """Link a node and its smaller neighbours to the smallest (larger-to-smaller pairs given)."""
+    first = changes(node)
+    smallest = other[first][np.cumsum(first) - 1]
+    return np.where(first, node, other), smallest, int((~first).sum())
+
+
 def decide(members: pl.DataFrame, *, train_through: int, duplicates: Duplicates) -> pl.DataFrame:
     """What becomes of the documents of whole components.
 
-    `members` has `root` (the component), `document` and the columns of `_ORDER`; the answer has
-    one row per document: `document`, `repeated` (the same record met before), `kept`, `reason` (a
-    place in `REASONS`), `validation`, `representative`, and the component's name as two numbers:
-    its earliest member's content key, which no other component can have.
+    `members` has `root` (the component) and the columns of `_ORDER`; the answer has one row per
+    document: `document`, `repeated` (the same record met before), `kept`, `reason` (a place in
+    `REASONS`), `validation`, `representative`, and the component's name as two numbers: its
+    earliest member's content key, which no other component can have.
     """
     import polars as pl  # 0.17 s, in the one stage that needs it
 
     ordered = members.sort("root", maintain_order=True)
-    root = ordered["root"].to_numpy()
-    starts = np.flatnonzero(np.append(True, root[1:] != root[:-1]))[: len(root)]
-    leader = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(root))))
+    starts = np.flatnonzero(changes(ordered["root"].to_numpy()))
+    leader = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(ordered))))
     earliest = _earliest(ordered, starts, leader)
     leaders = ordered[earliest]
-    first = np.zeros(len(root), np.bool_)
+    first = np.zeros(len(ordered), np.bool_)
     first[earliest] = True
     validation = (leaders["dump"].to_numpy() > train_through)[leader]
     reason = _reasons(ordered, leaders, leader, first)
     kept = first
     if duplicates == "reassign":
         moved = (ordered["dump"].to_numpy() > train_through) != validation
-        kept = np.ones(len(root), np.bool_)
+        kept = np.ones(len(ordered), np.bool_)
         reason = np.where(first, EARLIEST, np.where(moved, REASSIGNED, reason))
     return pl.DataFrame(
         {
@@ -122,7 +231,7 @@ def decide(members: pl.DataFrame, *, train_through: int, duplicates: Duplicates)
     ).sort("document")
 
 
-def _earliest(ordered: pl.DataFrame, starts: Array, group: Array) -> Array:
+def _earliest(ordered: pl.DataFrame, starts: NDArray, group: NDArray) -> NDArray:
     """The row of each group's earliest member; most groups need their dumps only."""
     import polars as pl
 
@@ -134,13 +243,13 @@ def _earliest(ordered: pl.DataFrame, starts: Array, group: Array) -> Array:
     tied = places[np.bincount(groups, minlength=len(starts))[groups] > 1]
     if len(tied):
         few = ordered[tied].with_columns(place=pl.Series(tied), group=pl.Series(group[tied]))
-        few = few.sort(["group", *_ORDER, "document"], nulls_last=True)
+        few = few.sort(["group", *_ORDER], nulls_last=True)
         few = few.unique("group", keep="first", maintain_order=True)
         found[few["group"].to_numpy()] = few["place"].to_numpy()
     return found
 
 
-def _repeated(ordered: pl.DataFrame) -> Array:
+def _repeated(ordered: pl.DataFrame) -> NDArray:
     """Rows whose record came before; the full comparison is needed only where ids repeat."""
     import polars as pl
 
@@ -148,21 +257,23 @@ def _repeated(ordered: pl.DataFrame) -> Array:
     again = np.flatnonzero(ordered["id"].hash().is_duplicated().to_numpy())
     if len(again):
         few = ordered[again].with_columns(place=pl.Series(again))
-        few = few.sort(["root", *_ORDER, "document"], nulls_last=True)
-        copies = few.select(pl.struct("root", *_RECORD).is_first_distinct()).to_series().not_()
+        few = few.sort(["root", *_ORDER], nulls_last=True)
+        same = pl.struct("root", "dump", "id", *_KEYS)
+        copies = few.select(same.is_first_distinct()).to_series().not_()
         repeated[few.filter(copies)["place"].to_numpy()] = True
     return repeated
 
 
-def _reasons(ordered: pl.DataFrame, leaders: pl.DataFrame, leader: Array, first: Array) -> Array:
+def _reasons(
+    ordered: pl.DataFrame, leaders: pl.DataFrame, leader: NDArray, first: NDArray
+) -> NDArray:
     """Why a member is not the representative: what it shares with it."""
 
-    def shared(name: str) -> Array:
-        high, low = f"{name}_high", f"{name}_low"
-        equal = ordered[high].to_numpy() == leaders[high].to_numpy()[leader]
-        equal &= ordered[low].to_numpy() == leaders[low].to_numpy()[leader]
-        real = (ordered[high].to_numpy() | ordered[low].to_numpy()) != 0
-        return np.asarray(equal & real)
+    def shared(name: str) -> NDArray:
+        halves = [f"{name}_high", f"{name}_low"]
+        mine = ordered.select(halves).to_numpy()
+        equal = (mine == leaders.select(halves).to_numpy()[leader]).all(axis=1)
+        return np.asarray(equal & mine.any(axis=1))
 
     url, content = shared("url"), shared("content")
     return np.select(

@@ -3,14 +3,12 @@
 - The decisions are columns beside those of the first pass, row by row; nothing is joined again.
 - The same record met twice is one document: only the first is read.
 - Near-duplicates that the spec drops are applied when documents are read.
-
-Usage: `documents = unit.load(store)`; `train = documents.where(documents.partition == TRAIN)`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,18 +18,16 @@ import pyarrow.compute as pc
 
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.arrays import NDArray, Section
-from tangobench.pipeline.core.build import Arguments
+from tangobench.pipeline.core.build import Arguments, Job, Record, Stage
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import dedup
-from tangobench.pipeline.fineweb.keys import FINE, IGNORED, STATUS_NAMES
+from tangobench.pipeline.fineweb.keys import STATUS_NAMES
 from tangobench.pipeline.fineweb.reading import Reading
 
 PARTITIONS: Final = ("train", "validation", "ignored")
 TRAIN, VALIDATION, OUTSIDE = range(len(PARTITIONS))
 REASONS: Final = (*dedup.REASONS, "near-duplicate", *STATUS_NAMES)
-_NEAR: Final = len(dedup.REASONS)
-_STATUS: Final = _NEAR + 1
-_CHOSEN: Final = ("kept", "reason", "repeated", "component_high", "component_low")
+NEAR: Final = len(dedup.REASONS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +57,15 @@ class Documents:
         """Some of them."""
         if mask.all():
             return self
-        chosen = pa.array(mask)
         columns = (getattr(self, field.name) for field in dataclasses.fields(self))
         return Documents(
-            *(c[mask] if isinstance(c, np.ndarray) else c.filter(chosen) for c in columns)
+            *(c[mask] if isinstance(c, np.ndarray) else c.filter(pa.array(mask)) for c in columns)
         )
 
 
 @dataclass(frozen=True, slots=True)
-class DecidedUnit(Arguments):
-    """Where a unit's documents, the decisions on them and its texts are.
+class DocumentUnit(Arguments):
+    """Where a unit's texts, its documents and the decisions on them are.
 
     `base` is the number of its first document; `near` lists the numbers of those that a near
     duplicate in training drops.
@@ -78,18 +73,14 @@ class DecidedUnit(Arguments):
 
     reading: Reading
     documents: Section
-    decided: str
     base: int
     rows: int
+    decided: str = ""
     near: Section | None = None
 
     def key(self) -> Any:
         """All but where the texts are."""
         return [self.documents, self.decided, self.base, self.near]
-
-    def without(self, near: Section) -> DecidedUnit:
-        """The unit with these documents dropped."""
-        return dataclasses.replace(self, near=near)
 
     def load(self, store: Store) -> Documents:
         """The documents, one per record."""
@@ -100,7 +91,10 @@ class DecidedUnit(Arguments):
         if self.near is not None:
             at = arrays.read(self.near, store)["document"] - self.base
             kept, reason = kept.copy(), reason.copy()
-            kept[at], reason[at] = False, _NEAR
+            kept[at], reason[at] = False, NEAR
+        mask = np.zeros(len(ident), np.bool_)  # the others represent themselves
+        mask[decided["linked"]] = True
+        representative = arrays.arrow_texts(decided, "representative")
         documents = Documents(
             row=np.arange(self.rows),
             ident=ident,
@@ -113,49 +107,57 @@ class DecidedUnit(Arguments):
             kept=kept,
             reason=reason,
             component=_pair(decided, "component"),
-            representative=_representatives(ident, decided),
+            representative=pc.replace_with_mask(ident, mask, representative),
         )
         return documents.where(~decided["repeated"])
+
+    def texts_of(self, documents: Documents) -> Iterator[tuple[slice, pa.Array]]:
+        """The texts of some documents, a batch at a time, and which of the documents they are."""
+        rows, first = documents.row, 0
+        for batch in self.reading.texts() if len(rows) else ():
+            low, high = np.searchsorted(rows, [first, first + len(batch)]).tolist()
+            whole = high - low == len(batch)  # and need not be copied
+            yield (
+                slice(low, high),
+                batch if whole else batch.take(pa.array(rows[low:high] - first)),
+            )
+            first += len(batch)
 
 
 def _pair(found: dict[str, NDArray], name: str) -> NDArray:
     return np.stack([found[f"{name}_high"], found[f"{name}_low"]], axis=1)
 
 
-def _representatives(ident: pa.Array, decided: dict[str, NDArray]) -> pa.Array:
-    """A document is its own representative unless its component decided otherwise."""
-    if len(decided["linked"]) == 0:
-        return ident
-    mask = np.zeros(len(ident), np.bool_)
-    mask[decided["linked"]] = True
-    return pc.replace_with_mask(ident, mask, arrays.arrow_texts(decided, "representative"))
+def number_units(readings: Iterable[Reading], records: Iterable[Record]) -> list[DocumentUnit]:
+    """Units of finished keys, their documents numbered through in the order of the input."""
+    base, units = 0, []
+    for reading, record in zip(readings, records, strict=True):
+        rows = record.result["rows"]
+        units.append(DocumentUnit(reading, Section.of(record, 0), base, rows))
+        base += rows
+    return units
 
 
-def pack_decided(
-    documents: dict[str, NDArray], linked: Sequence[dict[str, NDArray]], base: int, last_train: int
-) -> bytes:
-    """The decisions on all documents of a unit; `linked` has those on some of them."""
-    status = documents["status"]
-    late = documents["dump"] > last_train
-    columns: dict[str, NDArray] = {
-        "kept": status == FINE,
-        "reason": np.full(len(status), dedup.UNIQUE, np.uint8),
-        "repeated": np.zeros(len(status), np.bool_),
-        "component_high": documents["content_high"].copy(),
-        "component_low": documents["content_low"].copy(),
-    }
-    number = np.concatenate([np.empty(0, np.int64), *(part["document"] for part in linked)])
-    order = np.argsort(number, kind="stable")
-    at = number[order] - base
-    if len(at):
-        for name in _CHOSEN:
-            columns[name][at] = np.concatenate([part[name] for part in linked])[order]
-        late[at] = np.concatenate([part["validation"] for part in linked])[order]
-    columns["reason"] = np.where(status == FINE, columns["reason"], _STATUS + status).astype(
-        np.uint8
-    )
-    partition = np.where(status == IGNORED, OUTSIDE, np.where(late, VALIDATION, TRAIN))
-    names = [arrays.arrow_texts(part, "representative") for part in linked]
-    named = pa.concat_arrays([pa.array([], pa.large_string()), *names]).take(pa.array(order))
-    columns |= {"partition": partition.astype(np.uint8), "linked": at}
-    return arrays.pack({**columns, **arrays.pack_texts("representative", named)})
+def bounds_of(units: Sequence[DocumentUnit]) -> tuple[int, ...]:
+    """The number of each unit's first document, and of all documents."""
+    return (*(unit.base for unit in units), units[-1].base + units[-1].rows)
+
+
+def sections(records: Iterable[Record], number: int) -> tuple[Section, ...]:
+    """The same section of every record."""
+    return tuple(Section.of(record, number) for record in records)
+
+
+def run_units(
+    job: Job, stage: Stage[Any], units: Iterable[DocumentUnit], args: Iterable[Any]
+) -> list[Record]:
+    """A stage with one task per unit."""
+    pairs = zip(units, args, strict=True)
+    return job.run(stage, [stage.unit(u.reading.label, a, u.rows) for u, a in pairs])
+
+
+def run_parts(job: Job, stage: Stage[Any], what: str, args: Iterable[Any]) -> list[Record]:
+    """A stage with one task per partition of something."""
+    todo = list(args)
+    labels = (f"{what} {number + 1}/{len(todo)}" for number in range(len(todo)))
+    return job.run(stage, list(map(stage.unit, labels, todo)))

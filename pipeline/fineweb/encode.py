@@ -3,15 +3,10 @@
 - Pass two over the text: kept training documents whose hash is in the wave, by bucket, and
   validation documents of at least one whole row. Those with fewer bytes than a row has tokens
   cannot fill one and are not encoded.
-- A wave is a range of the hash order. The first is sized to hold the rows that are asked for, and
-  more follow only if it does not, so ten times the input does not cost ten times the work; rows
-  are the same for any waves and buckets.
 - A unit's object has a section per bucket (index rows and tokens), then one with the tokens of
   its long validation documents.
 - A sample of the texts, chosen by content, is encoded again in every unit, GPT-2's with tiktoken,
   up to a fixed number of bytes.
-
-Usage: `job.run(TOKENS, units)`, then `job.run(SHARDS, …)` as `stream` does.
 """
 
 from __future__ import annotations
@@ -20,20 +15,20 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tangobench.pipeline.core import arrays, shards
 from tangobench.pipeline.core.arrays import NDArray, Section
-from tangobench.pipeline.core.build import Arguments, Stage, Streamed, UnitResult, shard_unit
+from tangobench.pipeline.core.build import Arguments, Stage, Streamed, shard_unit
 from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import packing
 from tangobench.pipeline.fineweb.decisions import doc_indices
-from tangobench.pipeline.fineweb.documents import TRAIN, DecidedUnit, Documents
-from tangobench.pipeline.fineweb.packing import TokenKind
+from tangobench.pipeline.fineweb.documents import TRAIN, Documents, DocumentUnit
+from tangobench.pipeline.fineweb.packing import TokenKind, Wave
 from tangobench.pipeline.tokenizer.base import SAMPLE_SHARE, Tokenizer
 from tangobench.pipeline.tokenizer.use import GPT2, Choice
 
@@ -42,32 +37,15 @@ _TOGETHER: Final = 256  # documents, a mebibyte of tokens or so
 SAMPLE_BYTES: Final = 1 << 16  # of a unit's 32 MiB: tiktoken takes 25 times as long per byte
 
 
-@dataclass(frozen=True, slots=True)
-class Wave(Arguments):
-    """A range of the hash order, cut into equal buckets; the first comes with validation."""
-
-    low: int
-    high: int
-    buckets: int
-
-    def bucket_of(self, order: NDArray) -> NDArray:
-        """The bucket of each hash."""
-        return packing.bucket_of(order, self.low, self.high, self.buckets)
-
-    def holds(self, order: NDArray) -> NDArray:
-        """Which hashes are in it."""
-        place = order >> np.uint64(32)
-        return np.asarray((place >= self.low) & (place < self.high))
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokensArgs(Arguments):
     """A unit and what is wanted of it; `windows` is how many validation rows are asked for.
 
     `first_index` is the index of the unit's first document in each partition of the decisions.
+    The first wave comes with validation.
     """
 
-    unit: DecidedUnit
+    unit: DocumentUnit
     first_index: tuple[int, ...]
     wave: Wave
     width: int
@@ -75,64 +53,51 @@ class TokensArgs(Arguments):
     seed: int
     tokenizer: Choice = GPT2
 
-    def key(self) -> Any:
-        """The rules apart."""
-        rules = [self.width, self.windows, self.seed, *self.tokenizer.key()]
-        return [self.unit.key(), self.first_index, self.wave.key(), rules]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokensResult(UnitResult):
-    """Where the sections begin, tokens of each bucket (an EOT per document included), counts."""
-
-    bounds: list[int]
-    totals: list[int]
-    windows: list[list[int]]
-    """[window, hash, document index, first byte]: at most as many as rows are asked for."""
-    checked: int
-
-    def section(self, address: str, bucket: int) -> Section:
-        """The documents of one bucket."""
-        return Section.at(address, self.bounds, bucket)
-
 
 def encode_unit(args: TokensArgs, store: Store) -> Streamed:
-    """The tokens of a unit's documents, by bucket, then the long validation documents."""
+    """The tokens of a unit's documents, by bucket, then the long validation documents.
+
+    The result has the tokens of each bucket (an EOT per document included) and the unit's first
+    `windows`: [window, hash, document index, first byte].
+    """
     documents = args.unit.load(store)
-    index = doc_indices(documents, args.first_index)
     order, chosen = _wanted(documents, args)
-    wanted, index, order = documents.where(chosen), index[chosen], order[chosen]
+    wanted, order = documents.where(chosen), order[chosen]
+    index = doc_indices(documents, args.first_index)[chosen]
     encoder = args.tokenizer.load(store)
-    width = np.dtype(encoder.dtype).itemsize
     texts, checked = _encode(args.unit, wanted, encoder)
     lengths = np.array([len(ids) for ids in texts], np.int64)
     train = wanted.partition == TRAIN
     rows, members, cuts = _index(order, index, lengths, np.flatnonzero(train), args.wave)
     long = np.flatnonzero(~train & (lengths >= args.width))
-    totals = [int(rows["length"][a:b].sum()) + b - a for a, b in pairwise(cuts)]
+    itemsize = np.dtype(encoder.dtype).itemsize
 
     def write(sink: Sink) -> dict[str, Any]:
         """Sections one by one, tokens of some documents at a time."""
-        bounds = [0]
-        for low, high in pairwise(cuts):
-            chosen = (texts[at] for at in members[low:high].tolist())
-            write_bucket(sink, rows[low:high], chosen, encoder.dtype)
-            bounds.append(sink.size)
+        buckets = (
+            (rows[a:b], (texts[at] for at in members[a:b].tolist())) for a, b in pairwise(cuts)
+        )
+        bounds, totals = _write_buckets(sink, buckets, encoder.dtype)
         ids = (texts[at] for at in long.tolist())
         start = _write_tokens(sink, {}, lengths[long], ids, encoder.dtype)
-        bounds.append(sink.size)
         names = wanted.ident.take(pa.array(long)).to_pylist()
-        windows = _windows(names, lengths[long], index[long], (start, width), args)
-        result = TokensResult(bounds=bounds, totals=totals, windows=windows, checked=checked)
-        return result.plain()
+        windows = _windows(names, lengths[long], index[long], (start, itemsize), args)
+        bounds.append(sink.size)
+        return {"bounds": bounds, "totals": totals, "windows": windows, "checked": checked}
 
-    size = rows.nbytes + width * int(lengths.sum())
-    return Streamed(write, size)
+    return Streamed(write, rows.nbytes + itemsize * int(lengths.sum()))
 
 
-def write_bucket(sink: Sink, rows: NDArray, tokens: Iterable[NDArray], dtype: Any) -> None:
-    """A section with index rows and the tokens they point to, which come in their order."""
-    _write_tokens(sink, {"index": rows}, rows["length"], tokens, dtype)
+def _write_buckets(
+    sink: Sink, buckets: Iterable[tuple[NDArray, Iterable[NDArray]]], dtype: Any
+) -> tuple[list[int], list[int]]:
+    """A section for each (index rows, tokens in their order): where they begin, tokens of each."""
+    bounds, totals = [0], []
+    for rows, tokens in buckets:
+        _write_tokens(sink, {"index": rows}, rows["length"], tokens, dtype)
+        bounds.append(sink.size)
+        totals.append(int(rows["length"].sum()) + len(rows))
+    return bounds, totals
 
 
 def _write_tokens(
@@ -151,55 +116,6 @@ def _write_tokens(
         sink.write(np.concatenate(some, dtype=dtype, casting="same_kind"))
     sink.write(arrays.padding(np.dtype(dtype).itemsize * total))
     return start
-
-
-@dataclass(frozen=True, slots=True)
-class MergeArgs(Arguments):
-    """One bucket of a coarse wave in some units, to be cut into `count` buckets of a fine one."""
-
-    sections: tuple[Section, ...]
-    fine: Wave
-    first: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class MergeResult(UnitResult):
-    """Where the buckets begin, and the tokens of each (an EOT per document included)."""
-
-    bounds: list[int]
-    totals: list[int]
-
-
-def merge_buckets(args: MergeArgs, store: Store) -> Streamed:
-    """Second level of the shuffle: few large objects instead of many small ranges."""
-    bucket = read_bucket(args.sections, store)
-    index = np.concatenate([*bucket.index, np.empty(0, packing.INDEX_ROW)])
-    source = np.repeat(np.arange(len(bucket.index)), [len(part) for part in bucket.index])
-    order = np.lexsort((index["document"], index["order"]))
-    index, source = index[order], source[order]
-    places = args.first + np.arange(args.count + 1)
-    cuts = np.searchsorted(args.fine.bucket_of(index["order"]), places).tolist()
-
-    def tokens(low: int, high: int) -> Iterator[NDArray]:
-        rows = index[low:high]
-        stops = rows["start"] + rows["length"]
-        places = zip(source[low:high].tolist(), rows["start"].tolist(), stops.tolist(), strict=True)
-        for part, start, stop in places:
-            yield bucket.tokens[part][start:stop]
-
-    def write(sink: Sink) -> dict[str, Any]:
-        bounds, totals = [0], []
-        for low, high in pairwise(cuts):
-            rows = index[low:high].copy()
-            lengths = rows["length"].astype(np.int64)
-            rows["start"] = np.cumsum(lengths) - lengths
-            write_bucket(sink, rows, tokens(low, high), bucket.tokens[0].dtype)
-            bounds.append(sink.size)
-            totals.append(int(lengths.sum()) + high - low)
-        return MergeResult(bounds, totals).plain()
-
-    return Streamed(write, sum(section.length for section in args.sections))
 
 
 def _windows(
@@ -252,21 +168,16 @@ def _wanted(documents: Documents, args: TokensArgs) -> tuple[NDArray, NDArray]:
     return order, chosen & documents.kept
 
 
-def _encode(unit: DecidedUnit, wanted: Documents, encoder: Tokenizer) -> tuple[list[NDArray], int]:
+def _encode(unit: DocumentUnit, wanted: Documents, encoder: Tokenizer) -> tuple[list[NDArray], int]:
     """Ids of the wanted rows of a unit; a sample is encoded again on the way."""
-    rows = wanted.row
-    share = _sample(wanted.content[:, 1], wanted.size)
+    again = _sample(wanted.content[:, 1], wanted.size)
     found: list[NDArray] = []
-    first = 0
-    for batch in unit.reading.texts() if len(rows) else ():
-        low, high = np.searchsorted(rows, [first, first + len(batch)])
-        texts = pick(batch, rows[low:high] - first)
-        first += len(batch)
+    for place, texts in unit.texts_of(wanted):
         found += encoder.encode_arrow(texts)
-        for at in np.flatnonzero(share[low:high]).tolist():
-            name = wanted.ident[int(low) + at].as_py()
-            encoder.check(texts[at].as_py(), found[int(low) + at], name)
-    return found, int(share.sum())
+        for at in np.flatnonzero(again[place]).tolist():
+            number = place.start + at
+            encoder.check(texts[at].as_py(), found[number], wanted.ident[number].as_py())
+    return found, int(again.sum())
 
 
 def _sample(keys: NDArray, sizes: NDArray) -> NDArray:
@@ -281,13 +192,47 @@ def _sample(keys: NDArray, sizes: NDArray) -> NDArray:
     return chosen
 
 
-def pick(array: pa.Array, rows: NDArray) -> pa.Array:
-    """Some values of an array in order; all of them are not copied."""
-    return array if len(rows) == len(array) else array.take(pa.array(rows))
-
-
 @dataclass(frozen=True, slots=True)
-class Piece(Arguments):
+class MergeArgs(Arguments):
+    """One bucket of a coarse wave in some units, to be cut into `count` buckets of a fine one."""
+
+    sections: tuple[Section, ...]
+    fine: Wave
+    first: int
+    count: int
+
+
+def merge_buckets(args: MergeArgs, store: Store) -> Streamed:
+    """Second level of the shuffle: few large objects instead of many small ranges."""
+    bucket = _read_bucket(args.sections, store)
+    places = args.first + np.arange(args.count + 1)
+    cuts = np.searchsorted(args.fine.bucket_of(bucket.index["order"]), places).tolist()
+
+    def tokens(rows: NDArray, source: NDArray) -> Iterator[NDArray]:
+        stops = rows["start"] + rows["length"]
+        where = zip(source.tolist(), rows["start"].tolist(), stops.tolist(), strict=True)
+        return (bucket.tokens[part][start:stop] for part, start, stop in where)
+
+    def buckets() -> Iterator[tuple[NDArray, Iterator[NDArray]]]:
+        for low, high in pairwise(cuts):
+            old = bucket.index[low:high]
+            rows, lengths = old.copy(), old["length"].astype(np.int64)
+            rows["start"] = np.cumsum(lengths) - lengths
+            yield rows, tokens(old, bucket.source[low:high])
+
+    def write(sink: Sink) -> dict[str, Any]:
+        bounds, totals = _write_buckets(sink, buckets(), bucket.tokens[0].dtype)
+        return {"bounds": bounds, "totals": totals}
+
+    return Streamed(write, sum(section.length for section in args.sections))
+
+
+def _read_bucket(sections: Sequence[Section], store: Store) -> packing.Bucket:
+    found = [arrays.read(section, store) for section in sections]
+    return packing.Bucket.of([part["index"] for part in found], [part["tokens"] for part in found])
+
+
+class Piece(NamedTuple):
     """Some tokens of a bucket's stream: `take` of them after the first `skip`."""
 
     bucket: tuple[Section, ...]
@@ -295,17 +240,7 @@ class Piece(Arguments):
     take: int
 
 
-@dataclass(frozen=True, slots=True)
-class TrainShard(Arguments):
-    """Rows of a stretch of the training stream."""
-
-    width: int
-    kind: TokenKind
-    pieces: tuple[Piece, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Window(Arguments):
+class Window(NamedTuple):
     """A validation row: an object, its first byte there, the document and the place in it."""
 
     address: str
@@ -314,62 +249,32 @@ class Window(Arguments):
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ValidationShard(Arguments):
-    """One row per window; a window lies inside one document."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ShardArgs(Arguments):
+    """Rows of a stretch of the training stream, or one row per validation window."""
 
     width: int
     kind: TokenKind
-    windows: tuple[Window, ...]
+    pieces: tuple[Piece, ...] = ()
+    windows: tuple[Window, ...] = ()
 
 
-def make_shard(args: TrainShard | ValidationShard, store: Store) -> Streamed:
+def make_shard(args: ShardArgs, store: Store) -> Streamed:
     """A shard of either split; both are one stage, so that neither waits for the other."""
-    if isinstance(args, ValidationShard):
-        return _validation_shard(args, store)
-    width = args.width
-    parts = [packing.stretch(read_bucket(p.bucket, store), p.skip, p.take) for p in args.pieces]
+    width, dtype = args.width, np.dtype(args.kind.dtype)
+    parts = [packing.stretch(_read_bucket(p.bucket, store), p.skip, p.take) for p in args.pieces]
+    for address, start, document, offset in args.windows:
+        raw = store.read_range(address, start, dtype.itemsize * width)
+        parts.append(packing.window(np.frombuffer(raw, dtype), document, offset))
 
     def rows(start: int, stop: int) -> NDArray:
         return packing.gather(parts, start * width, stop * width, args.kind)
 
-    count = sum(part.size for part in parts) // width
-    tokens = shards.gathered(count, width, args.kind.dtype, rows)
-    return _shard(tokens, packing.fold(parts, width))
-
-
-def read_bucket(sections: Sequence[Section], store: Store) -> packing.Bucket:
-    """The documents of a bucket."""
-    found = [arrays.read(section, store) for section in sections]
-    return packing.Bucket([part["index"] for part in found], [part["tokens"] for part in found])
-
-
-def _validation_shard(args: ValidationShard, store: Store) -> Streamed:
-    windows, width = args.windows, args.width
-    count = len(windows)
-    tokens = np.empty((count, width), args.kind.dtype)
-    for row, window in enumerate(windows):
-        raw = store.read_range(window.address, window.start, tokens.itemsize * width)
-        tokens[row] = np.frombuffer(raw, tokens.dtype)
-    spans = packing.Spans(
-        bounds=np.arange(count + 1),
-        doc_index=np.array([window.document for window in windows], np.uint32),
-        doc_start=np.zeros(count, np.uint16),
-        doc_offset=np.array([window.offset for window in windows], np.uint32),
-    )
-    return _shard(shards.fixed(tokens), spans)
-
-
-def _shard(tokens: shards.Column, spans: packing.Spans) -> Streamed:
-    return shard_unit(
-        {
-            "tokens": tokens,
-            "doc_index": shards.lists(spans.doc_index, spans.bounds),
-            "doc_start": shards.lists(spans.doc_start, spans.bounds),
-            "doc_offset": shards.lists(spans.doc_offset, spans.bounds),
-        },
-        batch_rows=BATCH_ROWS,
-    )
+    spans = packing.fold(parts, width)
+    columns = {"tokens": shards.gathered(len(spans.bounds) - 1, width, dtype, rows)}
+    for name in ("doc_index", "doc_start", "doc_offset"):
+        columns[name] = shards.lists(getattr(spans, name), spans.bounds)
+    return shard_unit(columns, batch_rows=BATCH_ROWS)
 
 
 TOKENS: Final = Stage("fineweb-tokens", 3, encode_unit)

@@ -1,18 +1,21 @@
-"""MinHash signatures of texts: word 5-grams, 112 minima in 14 bands of 8, as FineWeb did.
+"""Near-duplicates between the splits: which training document each validation document resembles.
 
-- Two texts that agree in any of the 14 bands are candidates: half of the pairs with a Jaccard
-  similarity of 0.72 are found, nearly all above 0.85. The share of equal minima estimates it.
-- Words are runs of letters, marks, digits and underscores, lower case; a text of fewer than five
-  words is one n-gram.
+- MinHash over word 5-grams, 112 minima in 14 bands of 8, as FineWeb did. Texts that agree in any
+  band are candidates: half of the pairs with a Jaccard similarity of 0.72 are found, nearly all
+  above 0.85. The share of equal minima estimates it.
 - datasketch is the reference. rensa signs the same n-grams with other permutations: equal recall,
   about an order of magnitude faster. The engine is in the spec, because single pairs may differ.
-
-Usage: `minima = signatures(texts, "rensa"); keys = band_keys(minima)`.
+- For every validation document and band: the first training document, in the order of the input,
+  with the same band, whatever the units. A document's number, modulo their count, says which file.
+- Linear: the bands of validation are sorted once, and every unit looks its training bands up.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +23,32 @@ import pyarrow.compute as pc
 import xxhash
 
 from tangobench.errors import UsageError
-from tangobench.pipeline.core.arrays import NDArray
-from tangobench.pipeline.fineweb.spec import NearEngine
+from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core.arrays import NDArray, Section
+from tangobench.pipeline.core.build import (
+    Arguments,
+    Job,
+    Output,
+    Record,
+    SideFile,
+    Stage,
+    Streamed,
+)
+from tangobench.pipeline.core.store import Store
+from tangobench.pipeline.fineweb.decisions import publish_tables, side_files
+from tangobench.pipeline.fineweb.dedup import by_part, changes
+from tangobench.pipeline.fineweb.documents import (
+    VALIDATION,
+    DocumentUnit,
+    bounds_of,
+    run_parts,
+    run_units,
+    sections,
+)
+from tangobench.pipeline.fineweb.spec import NearEngine, NearMode
 
+FILE_ROWS: Final = 1 << 22  # documents of the input per file of pairs, until there are
+MOST_FILES: Final = 32  # files: more would be a range read per file and unit, for nothing
 BANDS: Final = 14
 BAND_ROWS: Final = 8
 NGRAM: Final = 5
@@ -36,6 +62,8 @@ _ASCII: Final = np.frombuffer(  # byte to byte; those of other characters stay a
 )
 _FILLER: Final = " \0"
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
+_CANDIDATE: Final = np.dtype([("validation", "<i8"), ("training", "<i8"), ("band", "u1")])
+_NO_TEXT: Final = pa.array([], pa.large_string())
 
 
 def _mix(values: NDArray) -> NDArray:
@@ -125,3 +153,247 @@ def band_keys(rows: NDArray) -> NDArray:
     for place in range(BAND_ROWS):
         keys = _mix(keys * _ODD + bands[:, :, place].astype(np.uint64))
     return keys
+
+
+@dataclass(frozen=True, slots=True)
+class SignArgs(Arguments):
+    """A unit, and who signs."""
+
+    unit: DocumentUnit
+    engine: NearEngine
+
+
+def sign_unit(args: SignArgs, store: Store) -> Output:
+    """Kept documents in four sections: bands of validation, of training, then their minima."""
+    documents = args.unit.load(store)
+    kept = documents.where(documents.kept)
+    minima = np.empty((len(kept), PERMUTATIONS), np.uint32)
+    for place, texts in args.unit.texts_of(kept):
+        minima[place] = signatures(texts, args.engine)
+    late = kept.partition == VALIDATION
+    sides = [late, ~late]
+    numbers = kept.row + args.unit.base
+    banded = [{"document": numbers[s], "bands": band_keys(minima[s]).T.reshape(-1)} for s in sides]
+    data, bounds = arrays.pack_sections(
+        [*banded, *({"minima": minima[side].reshape(-1)} for side in sides)]
+    )
+    validation, train = (int(side.sum()) for side in sides)
+    return Output(data, {"validation": validation, "train": train, "bounds": bounds})
+
+
+def _read_bands(section: Section, store: Store) -> tuple[NDArray, NDArray]:
+    """The documents of a section by number, and their keys: one row per band."""
+    found = arrays.read(section, store)
+    return found["document"], found["bands"].reshape(BANDS, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class SortArgs(Arguments):
+    """One band of all validation documents."""
+
+    band: int
+    sections: tuple[Section, ...]
+
+
+def sort_band(args: SortArgs, store: Store) -> Output:
+    """Validation documents by their key in one band."""
+    found = [_read_bands(section, store) for section in args.sections]
+    keys = np.concatenate([bands[args.band] for _, bands in found])
+    order = np.argsort(keys, kind="stable")
+    documents = np.concatenate([documents for documents, _ in found])
+    return Output(arrays.pack({"keys": keys[order], "document": documents[order]}))
+
+
+@dataclass(frozen=True, slots=True)
+class Signed(Arguments):
+    """Signatures of a unit's documents on one side; `base` is the unit's first document."""
+
+    base: int
+    bands: Section
+    minima: Section
+
+
+@dataclass(frozen=True, slots=True)
+class MatchArgs(Arguments):
+    """Signed training documents of a unit, and the validation documents by band and by unit."""
+
+    unit: DocumentUnit
+    train: Signed
+    sorted_bands: tuple[str, ...]
+    validation: tuple[Signed, ...]
+    parts: int
+
+
+def match_unit(args: MatchArgs, store: Store) -> Output:
+    """Candidates: per validation document and band, the unit's first document with the same."""
+    document, bands = _read_bands(args.train.bands, store)
+    found = [np.empty(0, _CANDIDATE)]
+    for band, address in enumerate(args.sorted_bands):
+        keys, first = np.unique(bands[band], return_index=True)
+        wanted = arrays.unpack(store.read(address))
+        low = np.searchsorted(wanted["keys"], keys, side="left")
+        count = np.searchsorted(wanted["keys"], keys, side="right") - low
+        offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+        rows = np.empty(len(offset), _CANDIDATE)
+        rows["validation"] = wanted["document"][np.repeat(low, count) + offset]
+        rows["training"] = np.repeat(document[first], count)
+        rows["band"] = band
+        found.append(rows)
+    rows = np.concatenate(found)
+    rows = rows[np.lexsort((rows["training"], rows["band"], rows["validation"]))]
+    order, cuts = by_part(rows["validation"] % args.parts, args.parts)
+    rows = rows[order]
+    at = rows["training"] - args.unit.base
+    idents = arrays.arrow_texts(arrays.read(args.unit.documents, store), "id")
+    columns = {"rows": rows, "id": idents.take(pa.array(at)), **_compare(args, rows, store)}
+    data, bounds = arrays.pack_ranges(columns, cuts)
+    return Output(data, {"bounds": bounds})
+
+
+def _compare(args: MatchArgs, rows: NDArray, store: Store) -> dict[str, NDArray]:
+    """How many bands and minima are equal, pair by pair."""
+
+    def read(signed: Signed) -> tuple[NDArray, NDArray, NDArray]:
+        minima = arrays.read(signed.minima, store)["minima"].reshape(-1, PERMUTATIONS)
+        return *_read_bands(signed.bands, store), minima
+
+    document, bands, minima = read(args.train)
+    mine = np.searchsorted(document, rows["training"])
+    equal = {name: np.zeros(len(rows), np.uint8) for name in ("bands", "minima")}
+    bases = [signed.base for signed in args.validation]
+    owner = np.searchsorted(bases, rows["validation"], side="right") - 1
+    for number in np.unique(owner).tolist():
+        pairs = np.flatnonzero(owner == number)
+        other, their_bands, their_minima = read(args.validation[number])
+        at, ours = np.searchsorted(other, rows["validation"][pairs]), mine[pairs]
+        equal["bands"][pairs] = (their_bands[:, at] == bands[:, ours]).sum(axis=0)
+        equal["minima"][pairs] = (their_minima[at] == minima[ours]).sum(axis=1)
+    return equal
+
+
+@dataclass(frozen=True, slots=True)
+class PairsArgs(Arguments):
+    """The candidates for one file, and the units that have validation documents."""
+
+    candidates: tuple[Section, ...]
+    units: tuple[DocumentUnit, ...]
+
+
+def choose_pairs(args: PairsArgs, store: Store) -> Output:
+    """Of all units' candidates the first training document per validation document and band."""
+    found = [arrays.read(section, store) for section in args.candidates]
+    rows = np.concatenate([np.empty(0, _CANDIDATE), *(part["rows"] for part in found)])
+    order = np.lexsort((rows["training"], rows["band"], rows["validation"]))
+    order = order[changes(rows["validation"][order], rows["band"][order])]
+    order = order[np.lexsort((rows["training"][order], rows["validation"][order]))]
+    order = order[changes(rows["validation"][order], rows["training"][order])]
+    validation = rows["validation"][order]
+    idents = pa.concat_arrays([_NO_TEXT, *(arrays.arrow_texts(part, "id") for part in found)])
+    none = np.empty(0, np.uint8)
+    pairs = {
+        "validation": validation,
+        "bands": np.concatenate([none, *(part["bands"] for part in found)])[order],
+        "minima": np.concatenate([none, *(part["minima"] for part in found)])[order],
+        "validation_id": _idents(args.units, validation, store),
+        "training_id": idents.take(pa.array(order)),
+    }
+    return Output(arrays.pack(pairs), {"twins": len(np.unique(validation))})
+
+
+def _idents(units: Sequence[DocumentUnit], documents: NDArray, store: Store) -> pa.Array:
+    """The ids of documents, given by ascending number."""
+    cuts = np.searchsorted(documents, [*(u.base for u in units), np.iinfo(np.int64).max]).tolist()
+    found = [_NO_TEXT]
+    for unit, (low, high) in zip(units, pairwise(cuts), strict=True):
+        if high > low:
+            names = arrays.arrow_texts(arrays.read(unit.documents, store), "id")
+            found.append(names.take(pa.array(documents[low:high] - unit.base)))
+    return pa.concat_arrays(found)
+
+
+def write_pairs(address: str, store: Store) -> Streamed:
+    """The published table of an object with pairs."""
+    found = arrays.unpack(store.read(address))
+    table = pa.table(
+        {
+            "validation_id": arrays.arrow_texts(found, "validation_id").cast(pa.string()),
+            "training_id": arrays.arrow_texts(found, "training_id").cast(pa.string()),
+            "bands": found["bands"],
+            "similarity": found["minima"] / PERMUTATIONS,
+        }
+    )
+    return publish_tables([table], table.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class DropArgs(Arguments):
+    """All pairs, and the units' bounds."""
+
+    pairs: tuple[str, ...]
+    bounds: tuple[int, ...]
+
+
+def list_drops(args: DropArgs, store: Store) -> Output:
+    """Validation documents with a near twin, by unit."""
+    found = [arrays.unpack(store.read(address))["validation"] for address in args.pairs]
+    twins = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
+    cuts = np.searchsorted(twins, args.bounds).tolist()
+    data, bounds = arrays.pack_ranges({"document": twins}, cuts)
+    return Output(data, {"bounds": bounds})
+
+
+SIGN: Final = Stage("fineweb-near-sign", 3, sign_unit)
+SORT: Final = Stage("fineweb-near-sort", 1, sort_band)
+MATCH: Final = Stage("fineweb-near-match", 4, match_unit)
+PAIRS: Final = Stage("fineweb-near-pairs", 1, choose_pairs)
+TABLES: Final = Stage("fineweb-near-tables", 1, write_pairs)
+DROPS: Final = Stage("fineweb-near-drops", 1, list_drops)
+
+
+def audit(
+    job: Job, units: Sequence[DocumentUnit], *, mode: NearMode, engine: NearEngine
+) -> tuple[list[DocumentUnit], dict[str, Any], list[SideFile]]:
+    """Find, publish and, if asked for, drop validation documents with a near twin in training.
+
+    The units, with dropped documents marked; numbers for the lock; the published tables.
+    """
+    if mode == "off":
+        return list(units), {"mode": mode}, []
+    signed = run_units(job, SIGN, units, (SignArgs(unit, engine) for unit in units))
+    pairs = _pairs(job, units, signed)
+    addresses = tuple(record.address for record in pairs)
+    files = side_files("near_duplicates", "pairs", run_parts(job, TABLES, "pairs", addresses))
+    notes = {
+        "mode": mode,
+        "engine": engine,
+        "validation_documents": sum(record.result["validation"] for record in signed),
+        "train_documents": sum(record.result["train"] for record in signed),
+        "with_near_twin": sum(record.result["twins"] for record in pairs),
+    }
+    if mode == "report":
+        return list(units), notes, files
+    (drops,) = job.run(DROPS, [DROPS.unit("all pairs", DropArgs(addresses, bounds_of(units)))])
+    return [replace(u, near=Section.of(drops, n)) for n, u in enumerate(units)], notes, files
+
+
+def _pairs(job: Job, units: Sequence[DocumentUnit], signed: Sequence[Record]) -> list[Record]:
+    both = list(zip(units, signed, strict=True))
+    late = [
+        (unit, _signed(unit, record, 0)) for unit, record in both if record.result["validation"]
+    ]
+    validation = tuple(found for _, found in late)
+    bands = tuple(found.bands for found in validation)
+    todo = (SortArgs(band, bands) for band in range(BANDS if late else 0))
+    ordered = tuple(record.address for record in run_parts(job, SORT, "band", todo))
+    parts = min(MOST_FILES, -(-bounds_of(units)[-1] // FILE_ROWS))
+    early = [(unit, _signed(unit, record, 1)) for unit, record in both if record.result["train"]]
+    early = early if late else []
+    args = (MatchArgs(unit, train, ordered, validation, parts) for unit, train in early)
+    matched = run_units(job, MATCH, [unit for unit, _ in early], args)
+    inside = tuple(unit for unit, _ in late)
+    files = (PairsArgs(sections(matched, part), inside) for part in range(parts))
+    return run_parts(job, PAIRS, "pairs", files)
+
+
+def _signed(unit: DocumentUnit, record: Record, side: int) -> Signed:
+    return Signed(unit.base, Section.of(record, side), Section.of(record, 2 + side))

@@ -8,8 +8,6 @@
   `doc_offset` its place in the document. The EOT belongs to the document that it ends.
 - Validation windows never cross a document: window 0 of every document, then window 1, and so on,
   each round in hash order.
-
-Usage: `parts = [stretch(bucket, 0, 81920)]`, `gather(parts, 0, 8192, kind)`, `fold(parts, 8192)`.
 """
 
 from __future__ import annotations
@@ -17,12 +15,13 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import xxhash
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from tangobench.pipeline.core.arrays import NDArray
+from tangobench.pipeline.core.build import Arguments
 
 INDEX_ROW: Final = np.dtype(
     [("order", "<u8"), ("document", "<u4"), ("length", "<u4"), ("start", "<u8")]
@@ -50,24 +49,46 @@ def window_hash(ident: str, window: int, seed: int) -> int:
 class Spans:
     """Which documents rows come from; lists are flat, row i's are `bounds[i]:bounds[i + 1]`."""
 
-    bounds: Array
-    doc_index: Array
-    doc_start: Array
-    doc_offset: Array
+    bounds: NDArray
+    doc_index: NDArray
+    doc_start: NDArray
+    doc_offset: NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Wave(Arguments):
+    """A range of the hash order, in units of 2^32, cut into equal buckets."""
+
+    low: int
+    high: int
+    buckets: int
+
+    def bucket_of(self, order: NDArray) -> NDArray:
+        """The bucket of each hash."""
+        place = (order >> np.uint64(32)) - np.uint64(self.low)
+        return place * np.uint64(self.buckets) // np.uint64(self.high - self.low)
+
+    def holds(self, order: NDArray) -> NDArray:
+        """Which hashes are in it."""
+        place = order >> np.uint64(32)
+        return np.asarray((place >= self.low) & (place < self.high))
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """Documents of one bucket: index parts (`INDEX_ROW`) and the token arrays they point into."""
+    """Documents in stream order: index rows, and which array of tokens each points into."""
 
-    index: Sequence[Array]
-    tokens: Sequence[Array]
+    index: NDArray
+    source: NDArray
+    tokens: Sequence[NDArray]
 
-
-def bucket_of(order: Array, low: int, high: int, buckets: int) -> Array:
-    """Which of `buckets` equal ranges of [low, high) a hash falls into; ranges are in 32 bits."""
-    place = (order >> np.uint64(32)) - np.uint64(low)
-    return np.asarray(place * np.uint64(buckets) // np.uint64(high - low), np.int64)
+    @classmethod
+    def of(cls, parts: Sequence[NDArray], tokens: Sequence[NDArray]) -> Bucket:
+        """From the index and the tokens that each unit has."""
+        index = np.concatenate([*parts, np.empty(0, INDEX_ROW)])
+        source = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+        order = np.lexsort((index["document"], index["order"]))
+        return cls(index[order], source[order], tokens)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +101,14 @@ class Stretch:
     """
 
     size: int
-    spans: Array
-    stops: Array
-    closed: Array
-    source: Array
-    shift: Array
-    tokens: Sequence[Array]
+    spans: NDArray
+    stops: NDArray
+    closed: NDArray
+    source: NDArray
+    shift: NDArray
+    tokens: Sequence[NDArray]
 
-    def fill(self, values: Array, start: int, eot: int) -> None:
+    def fill(self, values: NDArray, start: int, eot: int) -> None:
         """Put tokens [start, start + len(values)) into `values`."""
         stop = start + len(values)
         places = self.spans[:, 0]
@@ -110,14 +131,11 @@ class Stretch:
 
 def stretch(bucket: Bucket, skip: int, take: int) -> Stretch:
     """Tokens [skip, skip + take) of a bucket's stream."""
-    index = np.concatenate([*bucket.index, np.empty(0, INDEX_ROW)])
-    source = np.repeat(np.arange(len(bucket.index)), [len(part) for part in bucket.index])
-    order = np.lexsort((index["document"], index["order"]))
-    ends = np.cumsum(index["length"][order].astype(np.int64) + 1)
+    ends = np.cumsum(bucket.index["length"].astype(np.int64) + 1)
     begins = np.append(0, ends[:-1])
     first = int(np.searchsorted(ends, skip, side="right"))
     last = int(np.searchsorted(begins, skip + take, side="left"))
-    index, source = index[order[first:last]], source[order[first:last]]
+    index, source = bucket.index[first:last], bucket.source[first:last]
     begins, ends = begins[first:last] - skip, ends[first:last] - skip
     low = np.maximum(begins, 0)
     return Stretch(
@@ -131,7 +149,14 @@ def stretch(bucket: Bucket, skip: int, take: int) -> Stretch:
     )
 
 
-def gather(stretches: Sequence[Stretch], start: int, stop: int, kind: TokenKind) -> Array:
+def window(tokens: NDArray, document: int, offset: int) -> Stretch:
+    """A row inside one document, from `offset` on."""
+    size, zero = np.array([len(tokens)]), np.zeros(1, np.int64)
+    spans = np.array([[0, document, offset]])
+    return Stretch(len(tokens), spans, size, np.zeros(1, np.bool_), zero, zero, [tokens])
+
+
+def gather(stretches: Sequence[Stretch], start: int, stop: int, kind: TokenKind) -> NDArray:
     """Tokens [start, stop) of some stretches, one after another."""
     values = np.empty(stop - start, kind.dtype)
     done = 0
@@ -167,7 +192,7 @@ def fold(stretches: Sequence[Stretch], width: int) -> Spans:
     )
 
 
-def pieces(totals: Sequence[int] | Array, start: int, stop: int) -> list[tuple[int, int, int]]:
+def pieces(totals: Sequence[int] | NDArray, start: int, stop: int) -> list[tuple[int, int, int]]:
     """(bucket, skip, take) for tokens [start, stop) of a stream of buckets with these totals."""
     ends = np.cumsum(np.asarray(totals, np.int64))
     found: list[tuple[int, int, int]] = []

@@ -19,9 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tangobench.errors import InputError, TangobenchError
@@ -315,34 +313,3 @@ def widen(array: pa.Array) -> pa.Array:
     if pa.types.is_large_string(array.type):
         return array
     return array.view(pa.binary()).cast(pa.large_binary()).view(pa.large_string())
-
-
-def dump_orders(name: str, first_row: int, dumps: pa.Array) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """The order of each row's dump."""
-    encoded = dumps.dictionary_encode() if not isinstance(dumps, pa.DictionaryArray) else dumps
-    names = encoded.dictionary.to_pylist()
-    orders = [dump_order(value) for value in names]
-    if None in orders or encoded.null_count:
-        column = dumps.to_pylist()
-        row = next(i for i, v in enumerate(column) if v is None or dump_order(v) is None)
-        raise InputError(
-            f"{name}, row {first_row + row}: dump is {column[row]!r}, expected CC-MAIN-YYYY-WW",
-            kind="dump-unknown",
-            fix="the split is by dump: drop the row or give it its dump's name",
-            file=name,
-            row=first_row + row,
-        )
-    return np.asarray(np.array(orders, np.int32)[encoded.indices.to_numpy()])
-
-
-def require_ids(name: str, first_row: int, ids: pa.Array) -> None:
-    """Refuse a row without an id: nothing could be said about it."""
-    if ids.null_count:
-        row = int(np.flatnonzero(pc.is_null(ids).to_numpy(zero_copy_only=False))[0])
-        raise InputError(
-            f"{name}, row {first_row + row}: the id is null",
-            kind="id-null",
-            fix="drop the row or give it an id",
-            file=name,
-            row=first_row + row,
-        )

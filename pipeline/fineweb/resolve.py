@@ -7,16 +7,12 @@
   follows; documents without a link are decided on the spot
 - Memory is bounded by the partitions, whose number follows from the row count; neither that
   number nor the units' borders can change a decision.
-
-Usage: `decided = resolve(job, units, train_through=202340, duplicates="drop")`.
 """
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,20 +21,22 @@ import pyarrow.compute as pc
 
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.arrays import NDArray, Section
-from tangobench.pipeline.core.build import (
-    Arguments,
-    Job,
-    Output,
-    Record,
-    Stage,
-    Streamed,
-    UnitResult,
-)
+from tangobench.pipeline.core.build import Arguments, Job, Output, Record, Stage, Streamed
 from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
-from tangobench.pipeline.fineweb import components, dedup
-from tangobench.pipeline.fineweb.documents import DecidedUnit, pack_decided
-from tangobench.pipeline.fineweb.keys import KeyUnit
+from tangobench.pipeline.fineweb import dedup
+from tangobench.pipeline.fineweb.documents import (
+    NEAR,
+    OUTSIDE,
+    TRAIN,
+    VALIDATION,
+    DocumentUnit,
+    bounds_of,
+    run_parts,
+    run_units,
+    sections,
+)
+from tangobench.pipeline.fineweb.keys import FINE, IGNORED
 from tangobench.pipeline.fineweb.spec import Duplicates
 
 if TYPE_CHECKING:
@@ -48,7 +46,8 @@ PART_ROWS: Final = 4_000_000  # rows per partition: two keys each, about 400 MB 
 EDGES_IN_MEMORY: Final = 8_000_000  # about 100 bytes each
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _LABEL: Final = np.dtype([("document", "<i8"), ("root", "<i8")])
-_COPY: Final = 1 << 24
+_MEMBER: Final = ("dump", "content_high", "content_low", "url_high", "url_low")
+_LINKED: Final = ("kept", "reason", "repeated", "component_high", "component_low")
 
 
 def partitions_for(rows: int) -> int:
@@ -64,13 +63,6 @@ class GroupsArgs(Arguments):
     bases: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupsResult(UnitResult):
-    """How many edges were found."""
-
-    edges: int
-
-
 def find_groups(args: GroupsArgs, store: Store) -> Output:
     """Edges of one hash partition."""
     found = [arrays.read(section, store)["keys"] for section in args.keys]
@@ -80,12 +72,12 @@ def find_groups(args: GroupsArgs, store: Store) -> Output:
     document = np.concatenate([rows["document"].astype(np.int64) + base for rows, base in numbered])
     del found
     left, right = dedup.group_edges(high, low, document)
-    return Output(arrays.pack({"left": left, "right": right}), GroupsResult(len(left)).plain())
+    return Output(arrays.pack({"left": left, "right": right}), {"edges": len(left)})
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentsArgs(Arguments):
-    """Objects with edges, and the number of each unit's first document (the last is the total)."""
+    """Objects with edges, how many there are, and the units' bounds."""
 
     edges: tuple[str, ...]
     total: int
@@ -97,43 +89,23 @@ class ComponentsArgs(Arguments):
         return [self.edges, self.bases]
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentsResult(UnitResult):
-    """Where the rows begin in the object, and which are each unit's."""
-
-    start: int
-    bounds: list[int]
-
-    def labels(self, address: str, unit: int) -> Section:
-        """The rows of a unit, without the container's header."""
-        low, high = self.bounds[unit], self.bounds[unit + 1]
-        size = _LABEL.itemsize
-        return Section(address, self.start + low * size, (high - low) * size)
-
-
 def find_components(args: ComponentsArgs, store: Store) -> Streamed:
-    """(document, component) of every linked document, by document."""
+    """(document, component) of every linked document, by document: rows without a container."""
 
     def write(sink: Sink) -> dict[str, Any]:
-        with tempfile.TemporaryFile(dir=store.spill_folder()) as spilled:
-            bounds = np.zeros(len(args.bases), np.int64)
-            for nodes, roots in _labels(args, store):
-                rows = np.empty(len(nodes), _LABEL)
-                rows["document"], rows["root"] = nodes, roots
-                spilled.write(rows.tobytes())
-                bounds += np.searchsorted(nodes, args.bases)
-            header = arrays.header([("labels", _LABEL, int(bounds[-1]))])
-            sink.write(header)
-            spilled.seek(0)
-            while piece := spilled.read(_COPY):
-                sink.write(piece)
-        return ComponentsResult(len(header), bounds.tolist()).plain()
+        bounds = np.zeros(len(args.bases), np.int64)
+        for nodes, roots in _labels(args, store):
+            rows = np.empty(len(nodes), _LABEL)
+            rows["document"], rows["root"] = nodes, roots
+            sink.write(rows)
+            bounds += np.searchsorted(nodes, args.bases)
+        return {"bounds": (bounds * _LABEL.itemsize).tolist()}
 
     return Streamed(write, 2 * args.total * _LABEL.itemsize)
 
 
-def _labels(args: ComponentsArgs, store: Store) -> Iterator[components.Pairs]:
-    def pairs() -> Iterator[components.Pairs]:
+def _labels(args: ComponentsArgs, store: Store) -> Iterator[dedup.Pairs]:
+    def pairs() -> Iterator[dedup.Pairs]:
         for address in args.edges:
             found = arrays.unpack(store.read(address))
             yield found["left"], found["right"]
@@ -141,56 +113,37 @@ def _labels(args: ComponentsArgs, store: Store) -> Iterator[components.Pairs]:
     if args.total > args.in_memory:
         parts = -(-args.total // args.in_memory) * 4
         folder, nodes = store.spill_folder(), args.bases[-1]
-        yield from components.connect_spilled(pairs(), nodes=nodes, parts=parts, folder=folder)
+        yield from dedup.connect_spilled(pairs(), nodes=nodes, parts=parts, folder=folder)
         return
     none = np.empty(0, np.int64)
-    sides = zip(*pairs(), strict=True) if args.edges else ((), ())
-    yield components.connect(*(np.concatenate([none, *side]) for side in sides))
+    left, right = zip((none, none), *pairs(), strict=True)
+    yield dedup.connect(np.concatenate(left), np.concatenate(right))
 
 
 @dataclass(frozen=True, slots=True)
 class MembersArgs(Arguments):
-    """A unit's documents, and the components of those that are linked."""
+    """A unit, and the components of those of its documents that are linked."""
 
-    documents: Section
-    base: int
+    unit: DocumentUnit
     labels: Section
     parts: int
 
 
-@dataclass(frozen=True, slots=True)
-class SectionsResult(UnitResult):
-    """Where the sections of an object begin."""
-
-    bounds: list[int]
-
-    def section(self, address: str, number: int) -> Section:
-        """One of them."""
-        return Section.at(address, self.bounds, number)
-
-
-_MEMBER: Final = ("dump", "content_high", "content_low", "url_high", "url_low")
-
-
 def collect_members(args: MembersArgs, store: Store) -> Output:
     """The linked documents of one unit, ordered by the hash partition of their component."""
-    documents = arrays.read(args.documents, store)
+    documents = arrays.read(args.unit.documents, store)
     labels = np.frombuffer(store.read_range(*args.labels), _LABEL)
     part = dedup.part_of(labels["root"].astype(np.uint64) * _GOLDEN, args.parts)
-    order = np.argsort(part, kind="stable")
-    bounds = np.searchsorted(part[order], np.arange(args.parts + 1, dtype=np.uint64))
-    texts = {name: arrays.arrow_texts(documents, name) for name in ("id", "date")}
-    tables: list[dict[str, NDArray]] = []
-    for low, high in pairwise(bounds.tolist()):
-        chosen = labels[order[low:high]]
-        at = chosen["document"] - args.base
-        table: dict[str, NDArray] = {name: documents[name][at] for name in _MEMBER}
-        table |= {"document": chosen["document"], "root": chosen["root"]}
-        for name, values in texts.items():
-            table |= arrays.pack_texts(name, values.take(pa.array(at)))
-        tables.append(table)
-    data, places = arrays.pack_sections(tables)
-    return Output(data, SectionsResult(places).plain())
+    order, cuts = dedup.by_part(part, args.parts)
+    labels = labels[order]
+    at = labels["document"] - args.unit.base
+    columns = {
+        **{name: documents[name][at] for name in _MEMBER},
+        **{name: labels[name] for name in ("document", "root")},
+        **{n: arrays.arrow_texts(documents, n).take(pa.array(at)) for n in ("id", "date")},
+    }
+    data, bounds = arrays.pack_ranges(columns, cuts)
+    return Output(data, {"bounds": bounds})
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,15 +162,12 @@ def choose_representatives(args: ChoiceArgs, store: Store) -> Output:
 
     members = pl.concat([_frame(arrays.read(section, store)) for section in args.members])
     decided = dedup.decide(members, train_through=args.train_through, duplicates=args.duplicates)
-    bounds = np.searchsorted(decided["document"].to_numpy(), args.bases).tolist()
-    columns = {name: decided[name].to_numpy() for name in decided.columns}
     names = pc.cast(decided["representative"].to_arrow(), pa.large_string())
-    tables = []
-    for low, high in pairwise(bounds):
-        table = {n: c[low:high] for n, c in columns.items() if n != "representative"}
-        tables.append(table | arrays.pack_texts("representative", names.slice(low, high - low)))
-    data, places = arrays.pack_sections(tables)
-    return Output(data, SectionsResult(places).plain())
+    plain = decided.drop("representative")
+    columns = {name: plain[name].to_numpy() for name in plain.columns} | {"representative": names}
+    cuts = np.searchsorted(columns["document"], args.bases).tolist()
+    data, bounds = arrays.pack_ranges(columns, cuts)
+    return Output(data, {"bounds": bounds})
 
 
 def _frame(found: dict[str, NDArray]) -> pl.DataFrame:
@@ -232,89 +182,77 @@ def _frame(found: dict[str, NDArray]) -> pl.DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class DecideArgs(Arguments):
-    """A unit's documents and what was decided on the linked ones among them."""
+    """A unit and what was decided on the linked ones among its documents."""
 
-    documents: Section
-    base: int
+    unit: DocumentUnit
     linked: tuple[Section, ...]
     train_through: int
 
 
 def decide_unit(args: DecideArgs, store: Store) -> Output:
     """The decisions on all documents of a unit, by row."""
-    documents = arrays.read(args.documents, store)
+    documents = arrays.read(args.unit.documents, store)
     linked = [arrays.read(section, store) for section in args.linked]
-    return Output(pack_decided(documents, linked, args.base, args.train_through))
+    status = documents["status"]
+    late = documents["dump"] > args.train_through
+    columns: dict[str, Any] = {
+        "kept": status == FINE,
+        "reason": np.where(status == FINE, dedup.UNIQUE, NEAR + 1 + status).astype(np.uint8),
+        "repeated": np.zeros(len(status), np.bool_),
+        "component_high": documents["content_high"].copy(),
+        "component_low": documents["content_low"].copy(),
+    }
+    number = np.concatenate([np.empty(0, np.int64), *(part["document"] for part in linked)])
+    order = np.argsort(number, kind="stable")
+    at = number[order] - args.unit.base
+    if len(at):
+        for name in _LINKED:
+            columns[name][at] = np.concatenate([part[name] for part in linked])[order]
+        late[at] = np.concatenate([part["validation"] for part in linked])[order]
+    partition = np.where(status == IGNORED, OUTSIDE, np.where(late, VALIDATION, TRAIN))
+    names = [arrays.arrow_texts(part, "representative") for part in linked]
+    named = pa.concat_arrays([pa.array([], pa.large_string()), *names]).take(pa.array(order))
+    columns |= {"partition": partition.astype(np.uint8), "linked": at, "representative": named}
+    return Output(arrays.pack(columns))
 
 
 GROUPS: Final = Stage("fineweb-groups", 2, find_groups)
-COMPONENTS: Final = Stage("fineweb-components", 2, find_components)
+COMPONENTS: Final = Stage("fineweb-components", 3, find_components)
 MEMBERS: Final = Stage("fineweb-members", 2, collect_members)
 REPRESENTATIVES: Final = Stage("fineweb-representatives", 2, choose_representatives)
 DECIDED: Final = Stage("fineweb-decided", 1, decide_unit)
 
 
 def resolve(
-    job: Job, units: Sequence[KeyUnit], parts: int, *, train_through: int, duplicates: Duplicates
-) -> list[DecidedUnit]:
+    job: Job,
+    units: Sequence[DocumentUnit],
+    keys: Sequence[Record],
+    *,
+    train_through: int,
+    duplicates: Duplicates,
+) -> list[DocumentUnit]:
     """Run all stages; decisions are exact and the same for any partitioning."""
-    bases = tuple(unit.base for unit in units)
-    bounds = (*bases, units[-1].base + units[-1].rows)
-    groups = job.run(
-        GROUPS,
-        [
-            GROUPS.unit(f"keys {p + 1}/{parts}", GroupsArgs(tuple(u.keys(p) for u in units), bases))
-            for p in range(parts)
-        ],
+    bounds = bounds_of(units)
+    parts = range(1, len(keys[0].result["bounds"]) - 1)  # section 0 has the documents
+    args = (GroupsArgs(sections(keys, part), bounds[:-1]) for part in parts)
+    labels = _components(job, run_parts(job, GROUPS, "keys", args), bounds)
+    # From here on of linked documents only.
+    count = partitions_for(labels.result["bounds"][-1] // _LABEL.itemsize)
+    linked = (MembersArgs(unit, Section.of(labels, n), count) for n, unit in enumerate(units))
+    members = run_units(job, MEMBERS, units, linked)
+    choices = (
+        ChoiceArgs(sections(members, part), bounds, train_through, duplicates)
+        for part in range(count)
     )
-    labels = _components(job, groups, bounds)
-    parts = partitions_for(ComponentsResult.of(labels).bounds[-1])  # of linked documents only
-    members = job.run(MEMBERS, _member_units(units, labels, parts))
-    found = [(record.address, SectionsResult.of(record)) for record in members]
-    chosen = job.run(
-        REPRESENTATIVES,
-        [
-            REPRESENTATIVES.unit(
-                f"components {p + 1}/{parts}",
-                ChoiceArgs(
-                    tuple(r.section(a, p) for a, r in found), bounds, train_through, duplicates
-                ),
-            )
-            for p in range(parts)
-        ],
-    )
-    return _decide(job, units, chosen, train_through)
+    chosen = run_parts(job, REPRESENTATIVES, "components", choices)
+    found = (DecideArgs(u, sections(chosen, n), train_through) for n, u in enumerate(units))
+    decided = run_units(job, DECIDED, units, found)
+    return [replace(u, decided=r.address) for u, r in zip(units, decided, strict=True)]
 
 
 def _components(job: Job, groups: Sequence[Record], bounds: tuple[int, ...]) -> Record:
-    counts = [GroupsResult.of(record).edges for record in groups]
+    counts = [record.result["edges"] for record in groups]
     edges = tuple(r.address for r, count in zip(groups, counts, strict=True) if count)
     args = ComponentsArgs(edges, sum(counts), bounds, EDGES_IN_MEMORY)
     (labels,) = job.run(COMPONENTS, [COMPONENTS.unit("all edges", args)])
     return labels
-
-
-def _member_units(units: Sequence[KeyUnit], labels: Record, parts: int) -> list[Any]:
-    found = ComponentsResult.of(labels)
-    return [
-        MEMBERS.unit(
-            unit.reading.label,
-            MembersArgs(unit.documents(), unit.base, found.labels(labels.address, n), parts),
-        )
-        for n, unit in enumerate(units)
-    ]
-
-
-def _decide(
-    job: Job, units: Sequence[KeyUnit], chosen: Sequence[Record], train_through: int
-) -> list[DecidedUnit]:
-    found = [(record.address, SectionsResult.of(record)) for record in chosen]
-    todo = []
-    for n, unit in enumerate(units):
-        linked = tuple(result.section(address, n) for address, result in found)
-        args = DecideArgs(unit.documents(), unit.base, linked, train_through)
-        todo.append(DECIDED.unit(unit.reading.label, args))
-    return [
-        DecidedUnit(unit.reading, unit.documents(), record.address, unit.base, unit.rows)
-        for unit, record in zip(units, job.run(DECIDED, todo), strict=True)
-    ]

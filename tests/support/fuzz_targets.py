@@ -29,7 +29,7 @@ from tangobench.pipeline.core.lock import read_lock, seal, sign
 from tangobench.pipeline.core.shard_reader import Shard
 from tangobench.pipeline.core.spec import manifest_file, read_spec
 from tangobench.pipeline.core.store import Record
-from tangobench.pipeline.fineweb.urls import normalise_url
+from tangobench.pipeline.fineweb.keys import normalise_url
 from tangobench.pipeline.lean.lexer import Unterminated, mask
 from tangobench.pipeline.lean.proofs import extract
 

@@ -122,7 +122,7 @@ class Cluster:
         return {"edges": 6_000_000}
 
     def _components(self, args) -> dict[str, Any]:
-        return {"start": 64, "bounds": [base * 85 // 100 for base in args.bases]}
+        return {"bounds": [16 * (base * 85 // 100) for base in args.bases]}
 
     def _members(self, args) -> dict[str, Any]:
         return {"bounds": _bounds(args.parts)}

@@ -16,7 +16,7 @@ from tangobench.errors import InputError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.spec import load_spec, manifest_file
-from tangobench.pipeline.fineweb import encode, near_pairs, plan, why
+from tangobench.pipeline.fineweb import encode, near_duplicates, plan, why
 from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.near_duplicates import signatures
 from tangobench.pipeline.fineweb.spec import Spec
@@ -274,7 +274,7 @@ def test_pairs_are_the_first_training_documents_by_band(tmp_path, monkeypatch):
         dump = draw.choice([DUMPS[1], DUMPS[2], DUMPS[3], DUMPS[3]])
         docs.append({"text": " ".join(words), "id": f"d{n}", "dump": dump, "url": None})
         docs[-1]["date"] = None
-    monkeypatch.setattr(near_pairs, "FILE_ROWS", 50)
+    monkeypatch.setattr(near_duplicates, "FILE_ROWS", 50)
     source = write_parquet(tmp_path / "in.parquet", docs, rows=10)
     rules = {"near_duplicates": "report", "near_engine": "datasketch", "unit_bytes": 9000}
     done = build(tmp_path / "out", source, overrides=rules)

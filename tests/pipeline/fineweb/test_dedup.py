@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from tangobench.pipeline.fineweb import dedup
-from tangobench.pipeline.fineweb.components import connect, connect_spilled
+from tangobench.pipeline.fineweb.dedup import connect, connect_spilled
 
 TRAIN_THROUGH = 202340
 

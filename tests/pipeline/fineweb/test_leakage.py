@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.build import Job
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.fineweb import leakage
-from tangobench.pipeline.fineweb.documents import DecidedUnit, pack_decided
+from tangobench.pipeline.fineweb.documents import DocumentUnit
 from tangobench.pipeline.fineweb.keys import pack_keys
 from tangobench.pipeline.fineweb.reading import SampleRows
+from tangobench.pipeline.fineweb.resolve import DecideArgs, decide_unit
 
 NO_URLS = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
 
@@ -41,10 +43,10 @@ def make_unit(store, dumps, url, content, base=0):
     )
     made = pack_keys(table, 1, NO_URLS)
     keys = store.put(f"keys {base}".ljust(64, "0"), made.data, made.result)
-    documents = arrays.Section.at(keys.address, keys.result["bounds"], 0)
-    decided = pack_decided(arrays.read(documents, store), [], base, 202340)
-    address = store.put(f"decided {base}".ljust(64, "0"), decided, {}).address
-    return DecidedUnit(SampleRows(base, base + 1), documents, address, base, count)
+    unit = DocumentUnit(SampleRows(base, base + 1), arrays.Section.of(keys, 0), base, count)
+    decided = decide_unit(DecideArgs(unit, (), 202340), store)
+    address = store.put(f"decided {base}".ljust(64, "0"), decided.data, {}).address
+    return replace(unit, decided=address)
 
 
 def random_keys(count, seed):

@@ -23,7 +23,7 @@ def make_buckets(docs, buckets, parts):
                     flat.extend(values)
             index.append(np.array(rows, packing.INDEX_ROW))
             tokens.append(np.array(flat, np.uint16))
-        made.append(packing.Bucket(index, tokens))
+        made.append(packing.Bucket.of(index, tokens))
     return made
 
 
@@ -47,7 +47,7 @@ documents = st.lists(
 @given(documents, st.integers(1, 9), st.integers(1, 5), st.integers(1, 3), st.integers(1, 4))
 def test_any_split_into_shards_gives_the_naive_stream(docs, width, buckets, parts, shard_rows):
     made = make_buckets(docs, buckets, parts)
-    totals = [sum(int(r["length"]) + 1 for i in b.index for r in i) for b in made]
+    totals = [sum(int(r["length"]) + 1 for r in b.index) for b in made]
     expected, owner = naive_stream(docs)
     assert sum(totals) == len(expected)
     rows = sum(totals) // width
@@ -80,9 +80,9 @@ def check_spans(folded, r, owner):
 
 def test_buckets_cover_the_hash_range_in_order():
     order = np.array([0, 2**63 - 1, 2**63, 2**64 - 1], np.uint64)
-    assert packing.bucket_of(order, 0, 2**32, 4).tolist() == [0, 1, 2, 3]
+    assert packing.Wave(0, 2**32, 4).bucket_of(order).tolist() == [0, 1, 2, 3]
     half = np.array([2**62, 2**63 - 1], np.uint64)
-    assert packing.bucket_of(half, 2**30, 2**31, 2).tolist() == [0, 1]
+    assert packing.Wave(2**30, 2**31, 2).bucket_of(half).tolist() == [0, 1]
 
 
 def test_windows_take_every_documents_first_before_any_second():

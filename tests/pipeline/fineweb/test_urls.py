@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tangobench.pipeline.fineweb.urls import content_keys, invalid_utf8, normalise_url, url_keys
+from tangobench.pipeline.fineweb.keys import content_keys, invalid_utf8, normalise_url, url_keys
 
 SAME = [
     ("http://Example.COM/a", "http://example.com/a"),
