@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tangobench import cli, errors
-from tangobench.eval.report.speed import TITLES, reached
+from tangobench.eval.report.models import TITLES, reached
 from tangobench.model.training.recipes import RECIPES
 
 HERE = Path(__file__).parent

@@ -1,28 +1,40 @@
-"""What a report is made from: the datasets, results and measurements that exist in a folder.
+"""What a report is made from, and the page that says what every number rests on.
 
 - A folder without a lock is "not built yet"; a damaged one is an error, for a report must not show
   numbers of data that are not what their lock says.
 - Results and measurements that come with the project are shown too; a run of the same name in the
   folder takes the place of the project's.
-- Everything is sorted, so the report does not depend on the order of a directory listing.
-
-Usage: `found = gather(Path("out")); found.datasets`.
+- Everything is sorted. Timings, hosts and dates stay in each dataset's run.json: the site must not
+  depend on them.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tangobench.catalogue import CATALOGUE
-from tangobench.errors import InputError
+from tangobench.catalogue import CATALOGUE, title_of
+from tangobench.errors import InputError, TangobenchError
+from tangobench.eval.comparison.runs import groups
+from tangobench.eval.render import Table
 from tangobench.eval.scoring.result_files import read_results, shipped_results
+from tangobench.pipeline import api
+from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.files import read_untrusted
+from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock import LOCK_NAME, Lock, committed_lock
-from tangobench.pipeline.core.spec import PROFILES, manifest_file
+from tangobench.pipeline.core.spec import PROFILES, as_dict, manifest_file
 from tangobench.pipeline.reading import Dataset, open_dataset
+
+# Code hash to the first commit whose sources give it, for runs made before commits were recorded.
+_COMMITS: Final = {
+    "805bb6fc42f8": "df73ded3798eb2885944b6f59424b246679bd25c",
+    "3091c83a2960": "58fe4d3a25b605e26061e96ed566c1907435bc44",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,38 +58,28 @@ class Found:
 def gather(out: Path) -> Found:
     """Everything in `out` that a report can show."""
     datasets = [open_dataset(path.parent) for path in sorted(out.glob(f"*/{LOCK_NAME}"))]
-    datasets.sort(key=lambda dataset: _order(dataset.lock))
-    project = manifest_file("").parent
-    folders = [out / "results", shipped_results()]
-    measured = project / "bench" / "results"
-    results = read_results(folders)
-    own = {result["run"] for result in read_results(folders[:1])}
+    measured = manifest_file("").parent / "bench" / "results"
+    results = read_results([out / "results", shipped_results()])
+    own = {result["run"] for result in read_results([out / "results"])}
     speed = out / "speed.json"
     return Found(
-        datasets,
+        sorted(datasets, key=lambda dataset: _order(dataset.lock)),
         results,
-        {path.stem: read_json(path) for path in sorted(measured.glob("*.json"))},
+        {path.stem: _read_json(path) for path in sorted(measured.glob("*.json"))},
         frozenset(result["run"] for result in results) - own,
-        read_json(speed) if speed.is_file() else {},
+        _read_json(speed) if speed.is_file() else {},
     )
 
 
-def page_of(lock: Lock) -> str:
-    """File name of a dataset's page."""
-    return f"{lock.name}-{lock.profile}.html"
+def _order(lock: Lock) -> tuple[int, str, int, str]:
+    def rank(word: str, known: Sequence[str]) -> int:
+        return known.index(word) if word in known else len(known)
+
+    name, profile = lock.name, lock.profile
+    return rank(name, list(CATALOGUE)), name, rank(profile, PROFILES), profile
 
 
-def committed_state(lock: Lock) -> str:
-    """Whether the project ships a lock for this profile, and whether the roots agree."""
-    committed = committed_lock(lock.name, lock.profile)
-    if committed is None:
-        return "absent"
-    ours, theirs = ((x.root, x.content_root) for x in (lock, committed))
-    return "equal" if ours == theirs else "different"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
+def _read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(read_untrusted(path))
     except ValueError:
@@ -91,8 +93,101 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def _order(lock: Lock) -> tuple[int, str, int, str]:
-    names, profile = list(CATALOGUE), lock.profile
-    place = names.index(lock.name) if lock.name in names else len(names)
-    rank = PROFILES.index(profile) if profile in PROFILES else len(PROFILES)
-    return place, lock.name, rank, profile
+def page_of(lock: Lock) -> str:
+    """File name of a dataset's page."""
+    return f"{lock.name}-{lock.profile}.html"
+
+
+def build_command(name: str, profile: str = "sample") -> str:
+    """The command that builds a dataset."""
+    return f"tangobench build {name}" + ("" if profile == "sample" else f" --profile {profile}")
+
+
+def committed_state(lock: Lock) -> str:
+    """Whether the project ships a lock for this profile, and whether the roots agree."""
+    committed = committed_lock(lock.name, lock.profile)
+    if committed is None:
+        return "absent"
+    ours, theirs = ((x.root, x.content_root) for x in (lock, committed))
+    return "equal" if ours == theirs else "different"
+
+
+def provenance_context(found: Found) -> dict[str, Any]:
+    """Everything that the provenance page shows."""
+    return {
+        "datasets": [_provenance(dataset.lock) for dataset in found.datasets],
+        "runs": _runs(found.results),
+        "mixed": mixed_code(found.results),
+    }
+
+
+def _provenance(lock: Lock) -> dict[str, Any]:
+    state = committed_state(lock)
+    against = " --against committed" if state != "absent" else ""
+    pins = {
+        "Effective spec": lock.spec,
+        "Source identity": lock.data["source"],
+        "Tokenizer": lock.data["tokenizer"] or {},
+        "Versions at build time (not part of the root)": lock.data["environment"],
+    }
+    return {
+        "title": title_of(lock.name),
+        "lock": lock,
+        "href": page_of(lock),
+        "state": state,
+        "own_spec": not follows_profile(lock),
+        "pins": {label: flatten(values) for label, values in pins.items()},
+        "commands": [
+            build_command(lock.name, lock.profile),
+            f"tangobench verify out/{lock.name}-{lock.profile}{against}",
+        ],
+    }
+
+
+def follows_profile(lock: Lock) -> bool:
+    """Whether the spec is the project's own for this profile: the command alone rebuilds it."""
+    try:
+        spec = api.Request(name=lock.name, profile=lock.profile).spec()
+    except TangobenchError:
+        return False
+    return bool(digest(as_dict(spec)) == lock.data["spec_sha256"])
+
+
+def _runs(results: list[dict[str, Any]]) -> Table:
+    """What every scored run was trained on, what it became and which code made it."""
+    rows = []
+    for run in results:
+        made = run["trained_with"]
+        hashes = (run["data"]["root"], run["checkpoint_sha256"], made["code_sha256"])
+        root, checkpoint, code = (f"{sha256[:16]}…" for sha256 in hashes)
+        lock = _lock_of(run["data"])
+        rows.append((run["run"], f"{run['step']:,}", root, lock, checkpoint, code, commit_of(made)))
+    head = ("Run", "Steps", "Data root", "Lock", "Checkpoint sha256", "Code sha256", "Commit")
+    return Table(columns=head, rows=rows)
+
+
+def _lock_of(data: dict[str, str]) -> str:
+    """The committed lock with the root of a run's data."""
+    name, profile = data["name"], data.get("profile", "")
+    committed = committed_lock(name, profile)
+    same = committed is not None and committed.root == data["root"]
+    return f"manifests/{name}.{profile}.lock.json" if same else "in the dataset folder"
+
+
+def commit_of(made_with: dict[str, Any]) -> str:
+    """The commit that a run recorded, or the first one in this history with the same code."""
+    found = made_with.get("commit") or _COMMITS.get(made_with["code_sha256"][:12])
+    return "–" if found is None else str(found)[:12] + ("+" if str(found).endswith("+") else "")
+
+
+def mixed_code(results: list[dict[str, Any]]) -> list[str]:
+    """A sentence for each group of compared runs that more than one version of the code trained."""
+    found = []
+    for group in groups(results):
+        every = [run for runs in group.by_model.values() for run in runs]
+        used = Counter(run["trained_with"]["code_sha256"][:12] for run in every)
+        if len(used) > 1:
+            versions = ", ".join(f"{count} by {code}…" for code, count in sorted(used.items()))
+            title = f"{title_of(group.dataset)}, {group.family} runs"
+            found.append(f"{title}: trained by {len(used)} versions of the code ({versions}).")
+    return found

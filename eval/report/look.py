@@ -27,7 +27,7 @@ from torch import Tensor
 from tangobench.catalogue import title_of
 from tangobench.errors import UsageError
 from tangobench.eval.comparison.runs import label_of
-from tangobench.eval.report.rows import markup, spread, texts, window_start
+from tangobench.eval.report.datasets import markup, spread, texts, window_start
 from tangobench.eval.scoring.nll import token_nll
 from tangobench.eval.scoring.results import final_checkpoint, model_of, require_root
 from tangobench.model import naive

@@ -80,7 +80,7 @@ def _standings(results: list[dict[str, Any]]) -> int:
     """Who is ahead, a table for each group of runs that can be compared."""
     from tangobench.eval.comparison.runs import groups
     from tangobench.eval.render import Table, render
-    from tangobench.eval.report.standings import standings
+    from tangobench.eval.report.results import standings
 
     columns = {"label": "Model", "mean": "NLL", "interval": "95% interval", "runs": "Runs"}
     columns["verdict"] = "Verdict"

@@ -8,7 +8,7 @@ import pytest
 
 from tangobench.eval.comparison.beyond import gap_tables, gaps, model_name
 from tangobench.eval.intervals import wilson
-from tangobench.eval.report.gaps import gap_figure
+from tangobench.eval.report.figures import gap_figure
 from tangobench.eval.scoring.result_files import read_results
 
 MODULES = {"interpolate": ("a__x", "measurement__time"), "extrapolate": ("a__x_big",)}

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tangobench.eval.report.charts import Axis, Series, histogram, lines, scatter
-from tangobench.eval.report.charts_compare import Effect, forest, heat_map
-from tangobench.eval.report.charts_draw import WIDE
-from tangobench.eval.report.charts_scale import Scale, coordinate, paper_macs, plain, short
+from tangobench.eval.report.charts import Effect, forest, heat_map, histogram, lines, scatter
+from tangobench.eval.report.drawing import WIDE, Axis, Scale, Series, coordinate, plain, short
+from tangobench.model.macs import printed
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
 
@@ -188,7 +187,7 @@ def test_short_numbers(value, text):
 
 def test_other_numbers():
     assert (plain(1234567), plain(0.12345), plain(3.0)) == ("1,234,567", "0.123", "3")
-    assert (paper_macs(848.6e9), paper_macs(9.436e12)) == ("848.60B", "9.44T")
+    assert (printed(848_600_000_000), printed(9_436_000_000_000)) == ("848.60B", "9.44T")
     assert (coordinate(1.04), coordinate(2.0), coordinate(-0.26)) == ("1", "2", "-0.3")
     assert WIDE > 700
 

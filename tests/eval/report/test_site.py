@@ -16,18 +16,29 @@ from scipy import stats
 
 from tangobench.errors import CorruptionError, InputError
 from tangobench.eval import published
-from tangobench.eval.comparison.runs import Group, groups
 from tangobench.eval.comparison.studies import STUDIES
-from tangobench.eval.report.contents import audit, document_lengths
-from tangobench.eval.report.curves import curve_figures
-from tangobench.eval.report.gather import Found
-from tangobench.eval.report.measured import measured, speed
-from tangobench.eval.report.provenance import commit_of, follows_profile, mixed_code
-from tangobench.eval.report.results import results_context
-from tangobench.eval.report.rows import markup, shown_row, spread, texts, visible
+from tangobench.eval.comparison.runs import Group, groups
+from tangobench.eval.report.datasets import (
+    audit,
+    document_lengths,
+    markup,
+    shown_row,
+    spread,
+    texts,
+    visible,
+)
+from tangobench.eval.report.figures import curve_figures
+from tangobench.eval.report.gather import Found, commit_of, follows_profile, mixed_code
+from tangobench.eval.report.models import (
+    bounds,
+    growth_figures,
+    measured,
+    reached,
+    speed,
+    speed_context,
+)
+from tangobench.eval.report.results import results_context, standings
 from tangobench.eval.report.site import write_report
-from tangobench.eval.report.speed import bounds, growth_figures, reached, speed_context
-from tangobench.eval.report.standings import standings
 from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.pipeline.core.lock import Lock, committed_lock, read_lock
 from tangobench.pipeline.reading import open_dataset
@@ -270,7 +281,7 @@ def test_speeds_stand_beside_their_operation_counts():
         for length in (1024, 256)
     ]
     found = speed({"machine": {"device": "a CPU", "torch": "2"}, "cases": cases}, "yours")
-    (_, train), (_, decode) = found["tables"]
+    train, decode = found["tables"]
     assert train.rows[0] == ["TANGO", "256", "2,000", "3 MB", "4.00M", "48.0"]
     assert [tuple(row[:2]) for row in train.rows] == [
         *(("TANGO", "256"), ("TANGO", "1,024"), ("WANGO", "256"), ("WANGO", "1,024"))
@@ -382,7 +393,7 @@ def test_studies_are_shown_once_one_of_their_runs_is_there():
     run = STUDIES["sharing"]("mini").arms[3].runs[0]
     own = {**shipped[0], "run": run.name, "run_sha256": run.sha256, "recipe": run.recipe.as_json()}
     assert "studies" in results_context(Found([], shipped, {}))
-    titles = [t["title"] for t in results_context(Found([], [*shipped, own], {}))["studies"]]
+    titles = [t.title for t in results_context(Found([], [*shipped, own], {}))["studies"]]
     assert any(title.startswith("Study sharing") for title in titles)
 
 

@@ -1,0 +1,210 @@
+"""Figures of a group of runs: loss curves, NLL by module, directory and position, test sets.
+
+- Curves are shown as differences to a chosen model, seed pair by seed pair and step by step: such
+  runs saw the same rows, so most of the noise cancels; and as they are, on log axes.
+- Lines are means over seeds of each run's own sums and counts, bands span the lowest and highest.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from tangobench.catalogue import title_of
+from tangobench.eval.comparison.beyond import Gap, model_name
+from tangobench.eval.comparison.runs import Group, label_of, metric_title, seeds_of, values
+from tangobench.eval.published import LABELS
+from tangobench.eval.report.charts import Axis, Figure, Series, heat_map, lines
+from tangobench.eval.report.datasets import module_label
+from tangobench.model.config import ARCHS
+
+Curve = Mapping[int, float]
+Curves = Mapping[str, Mapping[Any, Curve]]
+"""Value by step, of each model and seed pair."""
+
+_POINTS: Final = 25  # of a difference; means over stretches, for one step is mostly noise
+_KINDS: Final = {"curve": "Training loss", "validation_curve": "Validation NLL while training"}
+_SHORT: Final = {"recurrent_transformer": "Recurrent", "untied_transformer": "Untied", "gau": "GAU"}
+_MAPS: Final = ("difficulty", "module", "directory")
+_LEVELS: Final = ("easy", "medium", "hard")
+_ROWS: Final = 60
+
+
+def curve_figures(group: Group) -> list[Figure]:
+    """The curves of a group, one figure for each kind and config."""
+    found = []
+    for kind, what in _KINDS.items():
+        for config in group.first.get(kind, {}):
+            name = what if config == "default" else f"{what}, {config} rows"
+            title = f"{name}: {title_of(group.dataset)}, {group.family}"
+            if curves := _curves(group, kind, config):
+                found.append(_curve_figure(group, title, curves))
+    return found
+
+
+def _curves(group: Group, kind: str, config: str) -> Curves:
+    found = {
+        model: {seeds_of(run): dict(map(tuple, run.get(kind, {}).get(config, []))) for run in runs}
+        for model, runs in group.by_model.items()
+    }
+    return {
+        m: runs for m, runs in found.items() if all(len(points) > 1 for points in runs.values())
+    }
+
+
+def _curve_figure(group: Group, title: str, curves: Curves) -> Figure:
+    """The loss itself, and a variant against each model, the best first."""
+    absolute = lines(
+        title,
+        [s for model in curves if (s := _series(group, model, curves[model]))],
+        x=Axis(label="optimizer steps (log scale)", log=True),
+        y=Axis(label="nats per token (log scale)", log=True),
+        description=f"{title} for {len(curves)} models, both axes logarithmic.",
+        note="Mean over seeds; the band spans the lowest and the highest run.",
+    )
+    metric = group.metrics[0]
+    order = sorted(curves, key=lambda m: float(np.mean(values(group.by_model[m], metric) or [9e9])))
+    against = [
+        (f"minus {label_of(model)}", shown)
+        for model in order
+        if (shown := _against(group, title, curves, model)) is not None
+    ]
+    if not against:
+        return absolute
+    _, first = against[0]
+    return replace(
+        first, table=absolute.table, variants=(*against, ("loss itself, log axes", absolute))
+    )
+
+
+def _against(group: Group, title: str, curves: Curves, chosen: str) -> Figure | None:
+    """All curves minus those of one model."""
+    base, series = curves[chosen], []
+    for model, runs in curves.items():
+        gaps = {
+            seeds: _binned({s: v - base[seeds][s] for s, v in curve.items() if s in base[seeds]})
+            for seeds, curve in runs.items()
+            if seeds in base
+        }
+        if found := _series(group, model, gaps):
+            series.append(found)
+    if len(series) < 2:
+        return None
+    return lines(
+        f"{title}, minus {label_of(chosen)}",
+        series,
+        x=Axis(label="optimizer steps", low=0, counts=True),
+        y=Axis(label=f"nats per token, minus {label_of(chosen)}"),
+        description=f"{title}: {len(series)} models minus {label_of(chosen)} on equal rows.",
+        note=f"Below zero is better than {label_of(chosen)}. Mean over seeds; the band spans them.",
+        tips=False,
+    )
+
+
+def _series(group: Group, model: str, runs: Mapping[Any, Curve]) -> Series | None:
+    """Mean and range over seeds, at the steps that all have."""
+    steps = sorted(set.intersection(*(set(curve) for curve in runs.values()))) if runs else []
+    if len(steps) < 2:
+        return None
+    found = np.array([[curve[step] for step in steps] for curve in runs.values()])
+    ends: tuple[Sequence[float], Sequence[float]] = (found.min(0).tolist(), found.max(0).tolist())
+    low, high = ends if len(runs) > 1 else ((), ())
+    mean, style = found.mean(0).tolist(), group.style(model)
+    return Series(key=style, label=label_of(model), x=steps, y=mean, low=low, high=high)
+
+
+def _binned(curve: Curve) -> Curve:
+    """Means over equal stretches, each at its last step."""
+    steps = sorted(curve)
+    size = max(1, len(steps) // _POINTS)
+    parts = [steps[i : i + size] for i in range(0, len(steps), size)]
+    return {part[-1]: float(np.mean([curve[step] for step in part])) for part in parts}
+
+
+def breakdown_figures(group: Group) -> list[Figure]:
+    """All breakdowns that the group's runs have."""
+    figures = []
+    for metric, kinds in group.first["breakdowns"].items():
+        figures += [_map(group, metric, kind) for kind in _MAPS if kinds.get(kind)]
+        figures += [_positions(group, metric)] if kinds.get("position") else []
+    return figures
+
+
+def _scores(group: Group, metric: str, kind: str) -> dict[str, dict[str, float | None]]:
+    """Each architecture's NLL by label, mean over seeds; the labels are its first run's."""
+    found: dict[str, dict[str, float | None]] = {}
+    for arch, runs in group.by_model.items():
+        seeds = [run["breakdowns"].get(metric, {}).get(kind, {}) for run in runs]
+        nlls = {name: [s[name]["nll"] for s in seeds if name in s] for name in seeds[0]}
+        known = {name: [v for v in each if v is not None] for name, each in nlls.items()}
+        found[arch] = {n: float(np.mean(each)) if each else None for n, each in known.items()}
+    return found
+
+
+def _map(group: Group, metric: str, kind: str) -> Figure:
+    scores = _scores(group, metric, kind)
+    # Levels by difficulty, everything else by name.
+    places = {level: place for place, level in enumerate(_LEVELS)}
+    order = sorted(next(iter(scores.values())), key=lambda name: (places.get(name, 0), name))
+    labels, names = order[:_ROWS], [(LABELS | _SHORT).get(arch, arch) for arch in scores]
+    return heat_map(
+        f"NLL by {kind}: {metric_title(metric)}, {group.family}",
+        [module_label(label) for label in labels],
+        [(name, name[:6]) for name in names],
+        [[nlls.get(label) for nlls in scores.values()] for label in labels],
+        description=f"Validation NLL by {kind}: {len(labels)} rows, {len(scores)} models.",
+        note="The best model of a line is framed and shows its NLL in nats per token, mean over "
+        "seeds; the others show how far above it they are. Stronger colour is further behind.",
+    )
+
+
+def _positions(group: Group, metric: str) -> Figure:
+    """NLL against the place of the scored token; bins are named by their first place."""
+    series = []
+    for arch, nlls in _scores(group, metric, "position").items():
+        found = ((int(name.split("-")[0]) + 1, value) for name, value in nlls.items())
+        if points := sorted((place, value) for place, value in found if value is not None):
+            x, y = zip(*points, strict=True)
+            series.append(Series(key=group.style(arch), label=label_of(arch), x=x, y=y))
+    prompted = metric in ("dm_math", "lean_proof")
+    where = "place among the scored tokens" if prompted else "place in the row"
+    return lines(
+        f"NLL by position: {metric_title(metric)}, {group.family}",
+        series,
+        x=Axis(label=f"{where} (log scale)", log=True, base=2),
+        y=Axis(label="nats per token"),
+        description=f"Validation NLL against {where} for {len(series)} models.",
+        note="Places are exact up to 16 and in powers of two from there; mean over seeds.",
+    )
+
+
+def gap_figure(gap: Gap) -> Figure:
+    """NLL on validation and on each part of the test set, a line per model."""
+    stages = ["validation", *gap.parts]
+    places = [float(place) for place in range(len(stages))]
+    series = []
+    for number, (model, runs) in enumerate(gap.by_model.items()):
+        arch, nlls = runs[0]["arch"], gap.nlls(model)
+        series.append(
+            Series(
+                key=arch if arch in ARCHS else ARCHS[number % len(ARCHS)],
+                label=model_name(model),
+                x=places,
+                y=[statistics.fmean(stage) for stage in nlls],
+                low=[min(stage) for stage in nlls],
+                high=[max(stage) for stage in nlls],
+            )
+        )
+    return lines(
+        f"From validation to extrapolation: {title_of(gap.dataset)}",
+        series,
+        x=Axis(label="part", text=lambda v: stages[int(v)] if v in places else "", margin=0.12),
+        y=Axis(label="nats per answer token"),
+        description=f"NLL of {len(series)} models on {', '.join(stages)}.",
+        note="Mean over seed pairs; bands from the lowest to the highest run.",
+        points=True,
+    )
