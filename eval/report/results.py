@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -130,8 +131,8 @@ def cost(group: Group) -> Figure | None:
         if scores and count is not None:
             middle = float(np.mean(scores))
             tip = f"{label}: {middle:.3f} at {short(count)} MACs"
-            ends = {"low": [min(scores)], "high": [max(scores)], "tips": [tip]}
-            series.append(Series(key=group.style(arch), label=label, x=[count], y=[middle], **ends))
+            ends = (min(scores), max(scores))
+            series.append(_point(group.style(arch), label, (count, middle), ends, tip))
     if not series:
         return None
     return scatter(
@@ -142,6 +143,20 @@ def cost(group: Group) -> Figure | None:
         description="Final validation NLL against multiply–accumulate operations per sequence.",
         note="Lower left is better. Bars span the seeds.",
     )
+
+
+def _point(
+    key: str,
+    label: str,
+    at: tuple[float, float],
+    ends: tuple[float, float],
+    tip: str,
+    *,
+    hollow: bool = False,
+) -> Series:
+    x, y, low, high = ([value] for value in (*at, *ends))
+    found = Series(key=key, label=label, x=x, y=y, low=low, high=high)
+    return replace(found, tips=[tip], hollow=hollow)
 
 
 def paper_table(depth: int) -> dict[str, Any]:
@@ -165,18 +180,9 @@ def paper_figure() -> Figure:
     for arch in ARCHS:
         middle, deviation = printed = paper.NLL[4][arch]["fineweb"]
         count, label = operations(published(arch, "fineweb"), 8192), paper.LABELS[arch]
-        series.append(
-            Series(
-                key=arch,
-                label=label,
-                x=[count],
-                y=[middle],
-                low=[middle - deviation],
-                high=[middle + deviation],
-                hollow=True,
-                tips=[f"{label}: {_plus_minus(printed)}, {short(count)} MACs"],
-            )
-        )
+        tip = f"{label}: {_plus_minus(printed)}, {short(count)} MACs"
+        ends = (middle - deviation, middle + deviation)
+        series.append(_point(arch, label, (count, middle), ends, tip, hollow=True))
     return scatter(
         "The paper's FineWeb-Edu results against operations",
         series,
