@@ -16,8 +16,8 @@ from scipy import stats
 
 from tangobench.errors import CorruptionError, InputError
 from tangobench.eval import published
-from tangobench.eval.comparison.studies import STUDIES
 from tangobench.eval.comparison.runs import Group, groups
+from tangobench.eval.comparison.studies import STUDIES
 from tangobench.eval.report.datasets import (
     audit,
     document_lengths,
