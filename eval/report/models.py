@@ -21,8 +21,7 @@ from tangobench.eval.costs.speed import machine_text, speed_tables
 from tangobench.eval.report.charts import Axis, Figure, Series, Table, lines
 from tangobench.eval.report.drawing import short
 from tangobench.eval.report.gather import Found
-from tangobench.model.config import ARCHS, Arch, published
-from tangobench.model.macs import printed
+from tangobench.model.config import ARCHS, Arch, printed, published
 
 Case = dict[str, Any]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tangobench.eval.report.charts import Effect, forest, heat_map, histogram, lines, scatter
 from tangobench.eval.report.drawing import WIDE, Axis, Scale, Series, coordinate, plain, short
-from tangobench.model.macs import printed
+from tangobench.model.config import printed
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
 
