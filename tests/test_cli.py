@@ -353,6 +353,35 @@ def test_what_is_not_there_is_said(run, toy_folder, tmp_path):
     assert run("inspect", str(toy_folder), "--split", "train")[0] == 0
 
 
+def test_a_run_that_is_not_there_is_said_with_those_that_are(run, tmp_path):
+    (tmp_path / "runs" / "mine-s1-2").mkdir(parents=True)
+    for words in (
+        ("eval", "out/runs/x"),
+        ("generate", "out/runs/x", "Hi"),
+        ("export", "out/runs/x", "h"),
+    ):
+        code, _, err = run(*words, "--out", tmp_path)
+        assert code == 2
+        assert "no run out/runs/x" in err and "mine-s1-2" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("files = 'x'", "has no kind", "kind to one of documents"),
+        ("kind = 'docs'", "kind = 'docs'", "kind to one of documents"),
+        ("kind = 'lean'\n[profiles]", "no profile 'full' (it has: none)", "add [profiles.full]"),
+    ],
+)
+def test_hints_for_a_manifest(run, tmp_path, text, message, hint):
+    path = tmp_path / "my.toml"
+    path.write_text(text)
+    for command in ("plan", "build"):
+        code, _, err = run(command, path)
+        assert code == 2
+        assert message in err and hint in err
+
+
 def test_a_home_folder_in_quotes_is_expanded(run, toy, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     assert run("build", "toy", "--out=~/x", "--manifest", toy.MANIFEST)[0] == 0

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 from pydantic import TypeAdapter
 
-from tangobench.errors import CorruptionError, TangobenchError
+from tangobench.errors import CorruptionError, TangobenchError, UsageError
 from tangobench.model.config import ARCHS, Arch, is_known
 from tangobench.model.training.recipes import Recipe, Run
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
@@ -37,8 +37,16 @@ def run_folder(out: Path, run: Run) -> Path:
 
 def find_run_folder(given: str | Path, out: str | Path) -> Path:
     """The folder that was named, or the run of that name in OUT."""
-    folder = Path(given)
-    return folder if folder.is_dir() else Path(out) / "runs" / folder
+    runs = Path(out) / "runs"
+    for folder in (Path(given), runs / given):
+        if folder.is_dir():
+            return folder
+    there = ", ".join(sorted(path.name for path in runs.glob("*/"))) or "none"
+    raise UsageError(
+        f"there is no run {given} (in {runs}: {there})",
+        kind="run-missing",
+        fix="name one of those, or another --out",
+    )
 
 
 def note_dataset(out: Path, run: Run, data: str) -> None:

@@ -181,12 +181,12 @@ def explain_os_errors(path: Path, needed: int) -> Iterator[None]:
             ) from error
         full = error.errno in FULL
         fix = (
-            "free that much space or choose another --out; the same command resumes"
+            "free space or choose another --out; the same command resumes"
             if full
             else "check that disk and the system's limits; the same command resumes"
         )
         raise ResourceError(
-            f"cannot write {needed:,} bytes to {path}: {reason}"
+            f"cannot write {f'{needed:,} bytes to ' if needed else ''}{path}: {reason}"
             + (f" ({_room(path)})" if full else ""),
             kind="disk-full" if full else "disk-error",
             fix=fix,

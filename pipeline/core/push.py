@@ -86,10 +86,13 @@ def push(upload: Upload) -> str:
             repo_type=upload.kind,
         )
     except (HfHubHTTPError, OSError) as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
         raise InputError(
             f"the hub refused the upload to {upload.repository}: {str(error).splitlines()[0]}",
             kind="hub-refused",
-            fix="log in with `hf auth login` (or set HF_TOKEN) and check the owner's name",
+            fix="log in with `hf auth login` (or set HF_TOKEN) and check the owner's name"
+            if status in (401, 403, 404)
+            else "no question of your login: check HF_ENDPOINT and the network, then try again",
         ) from error
     return str(commit.commit_url)
 

@@ -128,7 +128,9 @@ def settle(args: argparse.Namespace) -> None:
         kinds = ", ".join((*OWN, *DATASETS))
         if args.kind not in (*OWN, *DATASETS):
             raise UsageError(
-                f"{args.manifest} says kind = {args.kind!r}",
+                f"{args.manifest} says kind = {args.kind!r}"
+                if args.kind
+                else f"{args.manifest} has no kind",
                 kind="spec-kind",
                 fix=f"set kind to one of {kinds}; "
                 "`tangobench init documents my-corpus.toml` writes a template",

@@ -18,20 +18,21 @@ from tangobench.model.training import checkpoint
 from tangobench.model.training.metrics import read_metrics
 
 RUN = "sample-dm_math-untied_transformer-s17-101"
-WORDS = ("--recipe", "sample-dm_math-untied_transformer", "--checkpoint-every", "3", "--quiet")
+WORDS = ("--recipe", "sample-dm_math-untied_transformer", "--checkpoint-every", "3")
 
 
-def start(folders, *words):
+def start(folders, *words, told=subprocess.DEVNULL, json=True):
     """One process per folder, as torchrun would on as many machines."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     common = {"WORLD_SIZE": str(len(folders)), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shown = ("--json", "--quiet") if json else ()
     return [
         subprocess.Popen(
-            [sys.executable, "-m", "tangobench", "train", "--json", "--out", out, *WORDS, *words],
+            [sys.executable, "-m", "tangobench", "train", "--out", out, *WORDS, *shown, *words],
             env={**os.environ, **common, "RANK": str(rank), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            stdout=subprocess.PIPE, stderr=told, text=True,
         )
         for rank, out in enumerate(folders)
     ]  # fmt: skip
@@ -70,6 +71,13 @@ def test_ranks_that_begin_elsewhere_stop_all(folders):
         assert error["error"] == "ranks-disagree"
         assert "rank 0: step 3" in error["message"] and "rank 1: step 0" in error["message"]
     assert step_of(folders[0]) == 3
+
+
+def test_only_the_first_rank_prints(folders):
+    processes = start(folders[:2], "--stop-at", "1", told=subprocess.PIPE, json=False)
+    printed = [process.communicate(timeout=120) for process in processes]
+    assert "loss" in printed[0][1] and RUN in printed[0][0]
+    assert printed[1] == ("", "")
 
 
 def test_a_killed_rank_ends_the_others_and_the_command_resumes(folders):

@@ -102,6 +102,12 @@ def test_each_error_of_the_system_is_explained(tmp_path, code, error, kind):
         assert caught.value.details["bytes_needed"] == 12_345
 
 
+def test_an_unknown_size_is_not_said_to_be_0_bytes(tmp_path):
+    with pytest.raises(ResourceError) as caught, explain_os_errors(tmp_path / "x", 0):
+        raise OSError(errno.ENOSPC, "full")
+    assert "bytes to" not in caught.value.message and str(tmp_path / "x") in caught.value.message
+
+
 @pytest.mark.parametrize("what", ["a file for a folder", "a folder for a file", "a long name"])
 def test_impossible_targets(tmp_path, what):
     (tmp_path / "file").touch()

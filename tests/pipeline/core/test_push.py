@@ -82,6 +82,18 @@ def test_a_wrong_token_is_a_short_error(folder, hub):
     assert not hub.commits
 
 
+def test_a_server_that_takes_no_uploads_is_no_question_of_the_login(folder, hub, monkeypatch):
+    def refuse(self):
+        self.body()
+        self.answer({"error": "Unsupported method"}, 501)
+
+    monkeypatch.setattr("little_hub._Hub.do_POST", refuse)
+    done = _run(hub, folder, "me/lean", "--yes")
+    assert done.returncode == InputError.exit_code
+    assert "501" in done.stderr and "HF_ENDPOINT" in done.stderr
+    assert "hf auth login" not in done.stderr
+
+
 def test_a_damaged_dataset_is_not_uploaded(folder):
     shard = folder / "proof" / "train-00000-of-00001.arrow"
     data = bytearray(shard.read_bytes())
