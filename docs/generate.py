@@ -1,7 +1,7 @@
 """Writes the pages that follow from the code: `make docs`.
 
-- docs/cli.md from the program's parser; the tables of docs/errors.md from every `kind=` in the
-  sources, of docs/recipes.md from the recipes, and of docs/speed.md from bench/results.
+- docs/cli.md from the program's parser; in docs/reference.md the error kinds from every `kind=` in
+  the sources and the recipes; in docs/speed.md the comparisons of bench/results.
 - A test compares the pages with what this prints.
 
 Usage: `python docs/generate.py` in a clone.
@@ -13,6 +13,7 @@ import argparse
 import ast
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from tangobench.model.training.recipes import RECIPES
 
 HERE = Path(__file__).parent
 SOURCES = ("src/tangobench", "pipeline", "flows", "model", "eval")
-MARKS = ("<!-- written by make docs -->\n", "<!-- end -->\n")
+COMMON = 4  # an argument of so many commands is in the page's first table only
 
 
 def _cell(text: str) -> str:
@@ -48,23 +49,34 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
         words = ", ".join(action.option_strings) or str(value)
         if action.option_strings and action.nargs != 0:
             words += f" {value or action.dest.upper()}"
-        yield f"| `{words}` | {_cell(action.help or '')} |"
+        yield f"- `{words}`: {_cell(action.help or '')}"
 
 
 def cli_page() -> str:
     """Every command with its arguments and examples."""
+    commands = list(_commands(cli.parser()))
+    counts = Counter(line for _, _, parser in commands for line in _arguments(parser))
+    common = [line for line, count in counts.items() if count >= COMMON]
     parts = [
         "# Commands",
         "",
         "`tangobench COMMAND --help` prints the same; `make docs` writes this page.",
+        "Arguments of many commands are named here only:",
+        "",
+        *common,
     ]
-    for name, summary, parser in _commands(cli.parser()):
-        parts += ["", f"## {name.removeprefix('tangobench ')}", "", f"{_sentence(summary)}"]
-        if parser.description and _sentence(parser.description) != _sentence(summary):
-            parts += ["", " ".join(parser.description.split())]
-        lines = list(_arguments(parser))
+    for name, summary, parser in commands:
+        described = [_sentence(summary)]
+        if parser.description and _sentence(parser.description) != described[0]:
+            described.append(" ".join(parser.description.split()))
+        lines = [line for line in _arguments(parser) if line not in common]
+        if name.endswith(" plan"):
+            build = set(_arguments(next(p for n, _, p in commands if n == "tangobench build")))
+            lines = [line for line in lines if line not in build]
+            described.append("It also takes the arguments of `build`.")
+        parts += ["", f"## {name.removeprefix('tangobench ')}", "", " ".join(described)]
         if lines:
-            parts += ["", "| argument | meaning |", "|---|---|", *lines]
+            parts += ["", *lines]
         examples = re.findall(r"^  (tangobench .*)$", parser.epilog or "", re.M)
         if examples:
             parts += ["", "```text", *examples, "```"]
@@ -136,16 +148,22 @@ def speed_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-TABLES = {"errors.md": errors_table, "recipes.md": recipes_table, "speed.md": speed_table}
+TABLES = {
+    "reference.md": {"errors": errors_table, "recipes": recipes_table},
+    "speed.md": {"speed": speed_table},
+}
 
 
 def pages() -> dict[str, str]:
     """File name to the text that it should have."""
     found = {"cli.md": cli_page()}
-    for name, table in TABLES.items():
-        before, _, rest = (HERE / name).read_text(encoding="utf-8").partition(MARKS[0])
-        after = rest.partition(MARKS[1])[2]
-        found[name] = f"{before}{MARKS[0]}\n{table()}\n{MARKS[1]}{after}"
+    for name, tables in TABLES.items():
+        text = (HERE / name).read_text(encoding="utf-8")
+        for mark, table in tables.items():
+            before, start, rest = text.partition(f"<!-- written by make docs: {mark} -->\n")
+            _, end, after = rest.partition("<!-- end -->\n")
+            text = f"{before}{start}\n{table()}\n{end}{after}"
+        found[name] = text
     return found
 
 

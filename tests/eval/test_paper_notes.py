@@ -1,4 +1,4 @@
-"""Every figure in docs/paper-notes.md, from the models, the generator and the committed locks."""
+"""Every figure in docs/decisions.md, from the models, the generator and the committed locks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.dm_math import combinations, draw, fast
 
 ROOT = Path(__file__).parents[2]
-NOTES = (ROOT / "docs" / "paper-notes.md").read_text()
+NOTES = (ROOT / "docs" / "decisions.md").read_text()
 DEPTH8 = {"untied_transformer": 2912, "flash": 3552}  # printed; GAU per dataset below
 
 

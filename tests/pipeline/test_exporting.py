@@ -25,7 +25,7 @@ def many_shards(make_toy_math, tmp_path_factory):
 
 
 def content_root(lock, tables):
-    """From docs/manifests.md: over config, split, rows and row hash of every shard."""
+    """From docs/reference.md: over config, split, rows and row hash of every shard."""
     return digest(
         [
             [s["config"], s["split"], s["rows"], rows_sha256(tables(s["config"], s["split"]))]

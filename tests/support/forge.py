@@ -1,6 +1,6 @@
 """Forged locks, checkpoints and results: changed values whose hashes fit again.
 
-Written from docs/manifests.md alone, with nothing of the project: what it makes is what a stranger
+Written from docs/reference.md alone, with nothing of the project: what it makes is what a stranger
 with the documentation would send.
 """
 

@@ -266,7 +266,6 @@ def _attest(args: argparse.Namespace) -> int:
 
     Checks the kernels, takes some steps, compares their time with the plan and the dataset's root
     with the committed one. The JSON names the device, versions and commit, no host and no path.
-    docs/attested.md lists what came back.
 
     options:
       --recipe NAME =mini-dm_math-tango  what to run
