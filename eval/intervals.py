@@ -8,8 +8,6 @@
   six arms and three blocks, where a paired difference of two arms has 2.
 - `detectable`: the true difference that a design finds in 80% of repetitions. It belongs to the
   design and is written down before the results.
-
-Usage: `low, high = wilson(17, 200)`, `two_way(scores).contrast({"a": 1, "b": -1})`.
 """
 
 from __future__ import annotations

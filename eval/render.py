@@ -3,8 +3,6 @@
 - Cells are plain text; each format escapes what it must, so a name can hold any character.
 - CSV is one file for all tables, a line per cell: whatever reads CSV can filter it. A table's note
   is in the column `note`, with an empty row name.
-
-Usage: `render([Table(title="…", columns=["a"], rows=[["1"]])], "latex")`.
 """
 
 from __future__ import annotations

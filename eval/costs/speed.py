@@ -1,22 +1,16 @@
 """Wall-clock and memory of training and decoding, with the analytical operation counts beside.
 
 - A measurement is a process of its own, so that its peak is its own: on a CPU the peak of resident
-  memory above that of the imported libraries, on CUDA what the allocator handed out at most. Both
-  hold weights and state; training holds gradients and AdamW's moments too. The peak of decoding
-  leaves out the prompt's parallel pass, as its seconds do (where there is no Linux and no CUDA, the
-  mark cannot be set back, and the pass is part of it).
+  memory above that of the imported libraries, on CUDA what the allocator handed out at most. The
+  peak of decoding leaves out the prompt's parallel pass, as its seconds do (where there is no Linux
+  and no CUDA, the mark cannot be set back, and the pass is part of it).
 - Training is loss, backward and optimizer step on rows of T tokens, `TOKENS` per step or one row;
   decoding is one token after another behind T tokens, one sequence, the prompt not timed.
 - Seconds are wall-clock, the best of the repetitions after one that is not counted. They belong to
-  this machine; MACs per token are the paper's formulas of a parallel pass at T and carry over.
+  this machine; MACs per token are the paper's formulas of a parallel pass at T and carry over. They
+  give a rate for training only: a decoded token of WANGO or FLASH needs fewer operations.
 - `disturbed` marks a measurement on a CPU that got less than `UNDISTURBED` CPU seconds per second,
-  or whose median repetition took more than `STEADY` times the best (`spread`): the machine was
-  busy with something else, measure again. A machine that is slow all the while is not noticed.
-
-- In tables the count of a parallel pass gives a rate for training only: a decoded token of WANGO or
-  FLASH needs fewer operations.
-
-Usage: `measure(Job(arch="wango", task="train", length=1024))["tokens_per_second"]`.
+  or whose median repetition took more than `STEADY` times the best (`spread`): measure again.
 """
 
 from __future__ import annotations
@@ -64,6 +58,10 @@ _NOTES: Final = {
     "decode": "The formula is that of a parallel pass over T tokens. FLASH is timed at the start "
     "of a chunk; its last tokens cost more.",
 }
+_COLUMNS: Final = (
+    *("Model", "T", "Tokens/s, measured", "Peak memory, measured"),
+    "Forward MACs per token, formula",
+)
 _RECIPES: Final = {"mini": "mini-dm_math-{arch}", "published": "dm_math-{arch}-4"}
 
 
@@ -248,11 +246,7 @@ def speed_tables(measured: dict[str, Any]) -> Iterator[Table]:
         if cases:
             yield Table(
                 title=f"{name}: tokens per second, peak memory and operations",
-                columns=[
-                    *("Model", "T", "Tokens/s, measured", "Peak memory, measured"),
-                    "Forward MACs per token, formula",
-                    *(["GFLOP/s by the formula"] if task == "train" else []),
-                ],
+                columns=[*_COLUMNS, *(["GFLOP/s by the formula"] if task == "train" else [])],
                 rows=[_row(case) for case in cases],
                 note=f"Ours; the paper has none. {cases[0]['size']} models on "
                 f"{machine_text(measured)}. {_NOTES[task]}",

@@ -6,7 +6,7 @@ import pytest
 import torch
 from awake_models import awake, compare, random_tokens
 
-from tangobench.eval.costs import dense
+from tangobench.eval.costs import macs as dense
 from tangobench.model import naive, transformer
 from tangobench.model.config import ARCHS
 from tangobench.model.kernels import crossgate, select

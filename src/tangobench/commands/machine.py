@@ -234,11 +234,11 @@ def _describe(config: ModelConfig, dataset: str, *, trace: bool) -> dict[str, An
 
 def _traced(config: ModelConfig) -> dict[str, Any]:
     """Operations and kept activations of the real module; needs torch and seconds."""
-    from tangobench.eval.costs import macs, params
+    from tangobench.eval.costs import macs
 
     return {
         "macs_traced_terms": macs.traced(config, config.context),
-        "kept_activation_bytes": params.kept_activation_bytes(config, config.context),
+        "kept_activation_bytes": macs.kept_activation_bytes(config, config.context),
     }
 
 

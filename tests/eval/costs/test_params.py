@@ -5,17 +5,18 @@ import pytest
 import torch
 
 from tangobench import cli
-from tangobench.eval.costs import params
+from tangobench.eval.costs import macs
 from tangobench.model import build
-from tangobench.model.config import ARCHS, ModelConfig, published
+from tangobench.model.config import ARCHS, ModelConfig, decode_state_values, published
 
 SMALL = {"width": 64, "d_model": 32, "heads": 4, "vocabulary": 9, "qk_width": 8, "chunk": 32}
 
 
 def test_counts_the_module():
-    counts = params.count(published("gau", "dm_math"))
-    assert counts.nonembedding == 44_272_508
-    assert counts.total == 44_272_508 + 73 * 512
+    config = published("gau", "dm_math")
+    sizes = {name: p.numel() for name, p in build(config, device="meta").named_parameters()}
+    assert sum(sizes.values()) == config.total_params == 44_272_508 + 73 * 512
+    assert sizes["embed"] == 73 * 512
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -28,22 +29,22 @@ def test_decode_state_is_what_the_caches_hold(arch):
         fixed = sum(t.numel() for t in vars(cache).values() if torch.is_tensor(t))
         held += fixed + sum(t[:, :, : cache.length].numel() for t in cache._buffers)
         room += fixed + sum(t.numel() for t in cache._buffers)
-    assert held == params.decode_state_values(config, 100)
+    assert held == decode_state_values(config, 100)
     spare = 100 // 4 + 64  # positions; the state of WANGO and FLASH does not grow
-    assert room == params.decode_state_values(config, 100 + spare)
+    assert room == decode_state_values(config, 100 + spare)
 
 
 @pytest.mark.parametrize("arch", ("tango", "wango", "recurrent_transformer"))
 def test_recomputing_blocks_keep_no_wide_activation(arch):
     # One T × F tensor of a FineWeb-Edu sequence is 0.93 GB; one application keeps a third of it.
     config = dataclasses.replace(published(arch, "fineweb"), depth=1)
-    assert params.kept_activation_bytes(config, 8192) < 0.93e9 / 3
+    assert macs.kept_activation_bytes(config, 8192) < 0.93e9 / 3
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_kept_memory_is_linear_in_length(arch):
     config = ModelConfig(arch=arch, **{**SMALL, "context": 4096})
-    short, long = (params.kept_activation_bytes(config, t) for t in (2048, 4096))
+    short, long = (macs.kept_activation_bytes(config, t) for t in (2048, 4096))
     assert 1.9 * short < long < 2.1 * short
 
 
