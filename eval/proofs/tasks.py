@@ -5,22 +5,22 @@
   proof, words that end a proof without proving, words that run programs or ask for more time, all
   options but a few that prove nothing. Comments and strings may hold any word; interpolated
   strings and quotations hold code that is not looked at, so there may be none.
-
-Usage: `task = Task(...)`, `verdict = refusal(task)`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
+from tangobench.errors import ResourceError
 from tangobench.pipeline.lean.commands import commands
 from tangobench.pipeline.lean.lexer import Unterminated, mask
 from tangobench.pipeline.lean.proofs import Declaration, extract
 
 Outcome = Literal["proved", "failed", "unchecked"]
+SHOWN: Final = 500  # characters of what Lean said
 
 # What Lean would find out too (`sorry`), what runs programs while a proof is read, what asks for
 # more time. Attributes in a trailing `where` could do the second. Options can turn the kernel off
@@ -66,6 +66,11 @@ class Task:
         return self.source[:start] + self.proof.encode() + self.source[end:]
 
 
+def unavailable(message: str, fix: str) -> ResourceError:
+    """The error of a Lean that is not there or cannot run."""
+    return ResourceError(message, kind="lean-unavailable", fix=fix)
+
+
 def refusal(task: Task) -> Verdict | None:
     """Why a proof is not even shown to Lean, if so; it counts as failed."""
     if not task.proof.strip():
@@ -92,7 +97,7 @@ def _shape(data: bytes, task: Task | None = None) -> list[tuple[bytes, int]]:
     """Every command with its place, places after the proof counted from the end of the file."""
     found = [(c.word, c.word_start) for c in commands(b"\n" + mask(data))]
     if task is None:
-        return [(word, place) for word, place in found]
+        return found
     shift = len(data) - len(task.source)
     start = task.theorem.proof_start + 1
     return [(word, place - shift if place > start else place) for word, place in found]
@@ -118,7 +123,12 @@ def place_of(task: Task) -> Place | None:
     for command in commands(b"\n" + code):
         word, end = command.word, command.word_end - 1
         if command.word_start - 1 == task.theorem.kw_start:
-            return _place(command.start - 1, task.theorem.name, scopes)
+            if "mutual" in scopes:
+                return None
+            name = task.theorem.name
+            outer = [] if name.startswith("_root_.") else filter(None, scopes)
+            full = ".".join([*outer, name.removeprefix("_root_.")])
+            return Place(command.start - 1, full)
         named = _SCOPE_NAME.match(code, end)
         parts = task.source[slice(*named.span(1))].decode().split(".") if named else [""]
         if word == b"namespace":
@@ -130,11 +140,3 @@ def place_of(task: Task) -> Place | None:
         elif word == b"end":
             del scopes[-len(parts) :]
     return None
-
-
-def _place(start: int, name: str, scopes: Sequence[str]) -> Place | None:
-    if "mutual" in scopes:
-        return None
-    if name.startswith("_root_."):
-        return Place(start, name.removeprefix("_root_."))
-    return Place(start, ".".join([*filter(None, scopes), name]))

@@ -3,13 +3,19 @@
 - Before anything is generated, `prepare` has Lean answer once, the way it will be asked later.
 - The REPL runs in a sandbox (bubblewrap): everything is read-only, /tmp is its own, there is no
   network. Each request has a time limit, the process a memory limit.
-
-Usage: `ToolchainChecker(project=Path("mathlib4")).check(tasks, decided)`.
+- The file up to the theorem gives the state; the original must pass from there, then each proof is
+  tried from the same state. No original, no verdict: unchecked.
+- A proof passes without errors, without `sorry`, with axioms from `_AXIOMS` only, and with the type
+  that Lean prints in full for the original. Lean is asked by the full name and answers with it.
+- What stops the REPL is tried once more in a fresh one, which holds nothing of other theorems. Only
+  if it stops that too has it failed. Where the REPL stops before the proof or after it, or answers
+  what is no answer, the proof is unchecked.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import shutil
 import tempfile
@@ -19,13 +25,28 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import ResourceError
-from tangobench.eval.proofs.repl import SHOWN, Session
-from tangobench.eval.proofs.tasks import Decided, Task
+from tangobench.eval.proofs.tasks import (
+    SHOWN,
+    Decided,
+    Outcome,
+    Task,
+    Verdict,
+    place_of,
+    unavailable,
+)
 
 _SANDBOX: Final = (
     *("bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"),
     *("--unshare-all", "--die-with-parent", "--new-session"),
 )
+
+
+_AXIOMS: Final = frozenset(("propext", "Classical.choice", "Quot.sound"))
+_ABOUT_AXIOMS: Final = re.compile(
+    r"'(?:_private\.\S*\.0\.)?(?P<name>\S+)' "
+    r"(?:depends on axioms: \[(?P<axioms>[^\]]*)\]|does not depend on any axioms)"
+)
+_APART: Final = 10  # a file's beginning may take as long as this many proofs
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,7 +75,7 @@ class ToolchainChecker:
 
     def _broken(self, error: Exception) -> ResourceError:
         lean, said = _lean_of(self.project), " ".join(str(error).split())[:SHOWN]
-        return _unavailable(
+        return unavailable(
             f"no REPL for Lean {lean} starts: {said}",
             f"build the REPL's tag {lean} and name it with --repl (docs/lean.md)",
         )
@@ -62,9 +83,9 @@ class ToolchainChecker:
     def _require_parts(self) -> None:
         for folder, option in ((self.project, "--project"), (self.repl, "--repl")):
             if folder is not None and not (folder / "lean-toolchain").exists():
-                raise _unavailable(f"{folder} is no Lean project", f"name one with {option}")
+                raise unavailable(f"{folder} is no Lean project", f"name one with {option}")
         if self.repl is not None and _lean_of(self.repl) != _lean_of(self.project):
-            raise _unavailable(
+            raise unavailable(
                 f"the REPL is for Lean {_lean_of(self.repl)}, {self.project} for "
                 f"{_lean_of(self.project)}",
                 "build the REPL's tag of that Lean",
@@ -74,12 +95,12 @@ class ToolchainChecker:
             ("bwrap", "install bubblewrap"),
         ):
             if shutil.which(program) is None:
-                raise _unavailable(f"{program} is not installed", fix)
+                raise unavailable(f"{program} is not installed", fix)
         try:
             import lean_interact  # noqa: F401
         except ImportError:
             fix = "pip install 'tangobench[lean]'"
-            raise _unavailable("lean-interact is not installed", fix) from None
+            raise unavailable("lean-interact is not installed", fix) from None
 
     def check(self, tasks: Sequence[Task], decided: Decided) -> None:
         """Call `decided` with each task's number and verdict, as they come."""
@@ -135,5 +156,149 @@ def _sandboxed(lake: str, folder: Path) -> Path:
     return script
 
 
-def _unavailable(message: str, fix: str) -> ResourceError:
-    return ResourceError(message, kind="lean-unavailable", fix=fix)
+class _NoAnswer(Exception):
+    """The REPL did not say, through no fault of the proof."""
+
+
+class _Refused(Exception):
+    """The REPL is well, but will not run this."""
+
+
+class Session:
+    """A REPL that is restarted after a crash, asked about theorems in turn."""
+
+    def __init__(self, config: Any, seconds: float) -> None:
+        self._config = config
+        self._seconds = seconds
+        self._server: Any = None
+        self._state: tuple[bytes, int | None] = (b"", None)
+
+    def greet(self) -> None:
+        """Raise unless Lean accepts what is true."""
+        self._start()
+        wrong = _error(self._ask("example : True := trivial", None, self._seconds))
+        if wrong is not None:
+            raise ChildProcessError(wrong)
+
+    def judge(self, tasks: Sequence[Task]) -> list[Verdict]:
+        """Verdicts on proofs of one theorem."""
+        first = tasks[0]
+        place = place_of(first)
+        if place is None:
+            return [Verdict("unchecked", "mutual")] * len(tasks)
+        start, name = place
+        original = first.source[start : first.theorem.proof_end].decode()
+        statement = self._statement(first.source[:start], original, name)
+        if isinstance(statement, Verdict):
+            if statement.outcome == "failed":
+                detail = f"{statement.reason} {statement.detail}"
+                statement = Verdict("unchecked", "original-fails", detail)
+            return [statement] * len(tasks)
+        head = first.source[start : first.theorem.proof_start].decode()
+        return [
+            _compared(statement, self._statement(task.source[:start], head + task.proof, name))
+            for task in tasks
+        ]
+
+    def close(self) -> None:
+        """End the process."""
+        if self._server is not None:
+            self._server.kill()
+            self._server = None
+
+    def _statement(self, before: bytes, text: str, name: str) -> str | Verdict:
+        """What this text proves, as Lean prints it, or why it proves nothing."""
+        for _ in range(2):
+            try:
+                return self._proved(before, text, name)
+            except _Refused as error:
+                return _verdict("unchecked", "no-answer", error)
+            except (_NoAnswer, ValueError) as error:  # of json and of pydantic: not the protocol
+                found = _verdict("unchecked", "no-answer", error)
+            except TimeoutError as error:
+                found = _verdict("failed", "time", error)
+            except OSError as error:  # of lean-interact, for a REPL that is gone
+                found = _verdict("failed", "crash", error)
+            self.close()
+        return found
+
+    def _proved(self, before: bytes, text: str, name: str) -> str | Verdict:
+        env = self._before(before)
+        answer = self._ask(text, env, self._seconds)
+        wrong = _error(answer)
+        if wrong is not None:
+            late = "deterministic) timeout" in wrong
+            return _verdict("failed", "time" if late else "error", wrong)
+        if answer.sorries:
+            return Verdict("failed", "axiom", "sorryAx")
+        # Long types are cut off at 5,000 steps of the printer unless it is told otherwise.
+        asked = (
+            f"set_option pp.all true in set_option pp.maxSteps 1000000000 in #check @_root_.{name}"
+            f"\n#print axioms _root_.{name}"
+        )
+        return _answered(self._ask_apart(asked, answer.env), name)
+
+    def _before(self, text: bytes) -> int | None:
+        """The state after a file's beginning; what was already elaborated is not done again."""
+        self._start()
+        done, env = self._state
+        if not text.startswith(done):
+            done, env = b"", None
+        if text != done:
+            env = self._ask_apart(text[len(done) :].decode(), env).env
+            self._state = (text, env)
+        return env
+
+    def _ask_apart(self, text: str, env: int | None) -> Any:
+        """Ask what must not count against a proof, with time for many."""
+        try:
+            return self._ask(text, env, _APART * self._seconds)
+        except (OSError, ValueError) as error:
+            raise _NoAnswer(str(error)) from error
+
+    def _start(self) -> None:
+        if self._server is None:
+            from lean_interact import LeanServer
+
+            try:
+                self._server = LeanServer(self._config)
+            except OSError as error:
+                raise _NoAnswer(str(error)) from error
+            self._state = (b"", None)
+
+    def _ask(self, text: str, env: int | None, seconds: float) -> Any:
+        from lean_interact import Command
+        from lean_interact.interface import LeanError
+
+        answer = self._server.run(Command(cmd=text, env=env), timeout=seconds)
+        if isinstance(answer, LeanError):
+            raise _Refused(answer.message)
+        return answer
+
+
+def _error(answer: Any) -> str | None:
+    return next((m.data for m in answer.messages if m.severity == "error"), None)
+
+
+def _verdict(outcome: Outcome, reason: str, said: object) -> Verdict:
+    return Verdict(outcome, reason, str(said)[:SHOWN])
+
+
+def _answered(answer: Any, name: str) -> str | Verdict:
+    """The statement, if the answer is about this very theorem and its axioms are allowed."""
+    said = [message.data for message in answer.messages if message.severity == "info"]
+    found = _ABOUT_AXIOMS.fullmatch(said[-1]) if len(said) == 2 else None
+    if found is None or found["name"] != name:
+        return _verdict("failed", "error", f"no theorem {name}: {' '.join(said)}")
+    used = {axiom.strip() for axiom in (found["axioms"] or "").split(",")} - {""}
+    if used <= _AXIOMS:
+        return str(said[0])
+    return Verdict("failed", "axiom", ", ".join(sorted(used - _AXIOMS)))
+
+
+def _compared(statement: str, found: str | Verdict) -> Verdict:
+    if isinstance(found, Verdict):
+        return found
+    if found == statement:
+        return Verdict("proved", "proved")
+    return Verdict("failed", "error", "it changes the statement")

@@ -6,8 +6,6 @@
   only if that run judged nothing before it; else it comes first in the next run, and the proofs
   after it are judged there too. So every run decides something.
 - A line of the results counts only if it is one that Judge.lean writes, about a proof of this run.
-
-Usage: `WasmChecker().check(tasks, lambda index, verdict: print(index, verdict))`.
 """
 
 from __future__ import annotations
@@ -19,14 +17,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
-from tangobench.eval.proofs.lean_wasm import RESULTS, LeanRun, install, run_lean, unavailable
-from tangobench.eval.proofs.tasks import Decided, Task, Verdict
+from tangobench.eval.proofs.lean_wasm import RESULTS, LeanRun, install, run_lean
+from tangobench.eval.proofs.tasks import SHOWN, Decided, Task, Verdict, unavailable
 from tangobench.pipeline.lean.lexer import mask
 
 _IMPORT: Final = re.compile(rb"^(?:public )?(?:meta )?import(?: all)? +(\S+)", re.MULTILINE)
 _MODULE: Final = re.compile(rb"\A\s*module\b")
 _LIBRARIES: Final = (b"Init", b"Std", b"Lean")
-_SHOWN: Final = 500  # characters of what Lean said
 _STOPPED: Final = {
     "time": Verdict("failed", "time", "stopped"),
     "crash": Verdict("failed", "crash", "Lean died of it"),
@@ -122,7 +119,7 @@ class _Judge:
         """Take one line."""
         if len(fields) != 3 or self._numbers.get(fields[0]) not in self.open:
             return
-        index, word, detail = self._numbers[fields[0]], fields[1], fields[2][:_SHOWN]
+        index, word, detail = self._numbers[fields[0]], fields[1], fields[2][:SHOWN]
         if word == "file":
             self.files.append(index)
         self.proof = index if word == "start" else None
@@ -144,7 +141,7 @@ def _verdict(word: str, detail: str) -> Verdict | None:
 
 
 def _errors(run: LeanRun) -> str:
-    return " ".join(m["data"] for m in run.messages if m.get("severity") == "error")[:_SHOWN]
+    return " ".join(m["data"] for m in run.messages if m.get("severity") == "error")[:SHOWN]
 
 
 def without_imports(source: bytes) -> bytes:

@@ -14,8 +14,7 @@ from tangobench.cli import main
 from tangobench.errors import ResourceError, UsageError
 from tangobench.eval.proofs import check as proof_check
 from tangobench.eval.proofs import wasm
-from tangobench.eval.proofs.check import check_proofs, theorems
-from tangobench.eval.proofs.log import ProofLog
+from tangobench.eval.proofs.check import ProofLog, check_proofs, theorems
 from tangobench.eval.proofs.tasks import Verdict
 from tangobench.eval.scoring.result_files import read_result
 from tangobench.eval.scoring.results import evaluate
