@@ -29,13 +29,12 @@ from tangobench.errors import UsageError
 from tangobench.eval.comparison.runs import label_of
 from tangobench.eval.report.datasets import markup, spread, texts, window_start
 from tangobench.eval.scoring.nll import token_nll
-from tangobench.eval.scoring.results import final_checkpoint, model_of, require_root
+from tangobench.eval.scoring.results import final_checkpoint
 from tangobench.model import naive
 from tangobench.model.language import LanguageModel
 from tangobench.model.training.loader import Batch, Stream
 from tangobench.model.training.recipes import Run
 from tangobench.model.training.runs import find_run_folder
-from tangobench.model.training.train import dataset_of
 from tangobench.pipeline.reading import Dataset
 
 NDArray = np.ndarray[Any, Any]
@@ -83,10 +82,8 @@ def look_context(out: Path, names: Sequence[str]) -> dict[str, Any]:
 
 
 def _subject(out: Path, name: str) -> Subject:
-    path, trained, run = final_checkpoint(find_run_folder(name, out))
-    dataset = dataset_of(run, path.parents[3])
-    require_root(trained, dataset, path)
-    return Subject(run, model_of(path, trained, run, "cpu"), dataset)
+    found = final_checkpoint(find_run_folder(name, out))
+    return Subject(found.run, found.model(), found.dataset())
 
 
 def _rows(subjects: Sequence[Subject], config: str, wanted: int) -> list[dict[str, Any]]:

@@ -1,28 +1,38 @@
-"""Generated-answer exact match on DeepMind Mathematics, with each architecture's own fast decode.
+"""What a model writes: exact match of answers (DeepMind Mathematics), samples, any prompt.
 
-- The prompt is the row up to its first target (BOS, question, SEP); decoding is greedy and ends at
-  EOS. An answer counts if and only if its characters equal the generator's, EOS included.
-- Shares are given per module, per difficulty and overall, each with its 95% Wilson interval.
+- An answer's prompt is the row up to its first target (BOS, question, SEP); decoding is greedy and
+  ends at EOS. It counts if and only if its characters equal the generator's, EOS included.
 - Prompts of different lengths share a batch: they are padded behind, where causal models never
   look. Which rows share one cannot change an answer (batch invariance is a test of the models).
-
-Usage: `report = exact_match(model, open_dataset(folder), split="validation")`.
+- Samples and parts of the NLL are no results: rows are evenly spaced over the split. A row with a
+  target is continued from there; any other from its middle.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import torch
 
-from tangobench.eval.scoring.tally import MatchReport
+from tangobench.catalogue import CATALOGUE
+from tangobench.errors import InputError
+from tangobench.eval.scoring.nll import batches_of, token_nll
+from tangobench.eval.scoring.tally import MatchReport, Tally
+from tangobench.model.language import LanguageModel
+from tangobench.model.training.loader import Stream
+from tangobench.model.training.recipes import Precision
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.dm_math.vocabulary import EOS, SYMBOLS
-from tangobench.pipeline.reading import Dataset, Rows
+from tangobench.pipeline.dm_math.vocabulary import EOS, SYMBOLS, question_prefix
+from tangobench.pipeline.reading import Dataset
+from tangobench.pipeline.tokenizer.base import Tokenizer
+from tangobench.pipeline.tokenizer.gpt2 import VOCABULARY_SIZE, gpt2
 
 _LONGEST_ANSWER: Final = 31  # upstream's limit of 30 characters, and EOS
+_BATCH: Final = 16
+_LONGEST: Final = 128
 
 
 def exact_match(
@@ -40,24 +50,17 @@ def exact_match(
     report = MatchReport(dataset.lock.notes["combinations"])
     reporter = reporter or Reporter(quiet=True)
     reporter.start("answer", -(-len(rows) // batch), len(rows))
-    for indices in _batches_by_length(rows, batch):
-        for index, answer in zip(indices, _answers(model, rows, indices), strict=True):
-            _judge(report, rows[index], answer, keep_wrong)
+    # Prompts of similar length together, so that few steps are spent on fed tokens.
+    order = np.argsort(rows.column("target_start"), kind="stable").tolist()
+    for start in range(0, len(order), batch):
+        indices = order[start : start + batch]
+        prompts = [rows.tokens(index)[: rows.value(index, "target_start")] for index in indices]
+        answers = continuations(model, prompts, _LONGEST_ANSWER, stop=EOS)
+        for index, found in zip(indices, answers, strict=True):
+            _judge(report, rows[index], found, keep_wrong)
         reporter.advance(len(indices))
     reporter.finish()
     return report
-
-
-def _batches_by_length(rows: Rows, batch: int) -> Iterator[list[int]]:
-    """Rows of similar prompt length together, so that few steps are spent on fed tokens."""
-    order = np.argsort(rows.column("target_start"), kind="stable")
-    for start in range(0, len(order), batch):
-        yield [int(index) for index in order[start : start + batch]]
-
-
-def _answers(model: Any, rows: Rows, indices: Sequence[int]) -> list[list[int]]:
-    prompts = [rows.tokens(index)[: rows.value(index, "target_start")] for index in indices]
-    return continuations(model, prompts, _LONGEST_ANSWER, stop=EOS)
 
 
 def _judge(report: MatchReport, row: dict[str, Any], answer: list[int], keep_wrong: int) -> None:
@@ -71,15 +74,11 @@ def _judge(report: MatchReport, row: dict[str, Any], answer: list[int], keep_wro
         report.wrong.append(
             {
                 "combination": report.names[row["combination"]],
-                "question": _text(row["tokens"][1 : start - 1].tolist()),
-                "expected": _text(expected[:-1]),
-                "generated": _text(answer[: answer.index(EOS)] if EOS in answer else answer),
+                "question": _symbols(row["tokens"][1 : start - 1].tolist()),
+                "expected": _symbols(expected[:-1]),
+                "generated": _symbols(answer[: answer.index(EOS)] if EOS in answer else answer),
             }
         )
-
-
-def _text(ids: Sequence[int]) -> str:
-    return "".join(SYMBOLS[symbol] for symbol in ids)
 
 
 def padded(rows: Sequence[Any]) -> torch.Tensor:
@@ -99,3 +98,110 @@ def continuations(
     out = model.generate(padded(prompts).to(device), longest, stop=stop, lengths=lengths)
     generated: list[list[int]] = out.tolist()
     return generated
+
+
+def spaced(stream: Stream, limit: int) -> Any:
+    """Row numbers, evenly spaced."""
+    return np.linspace(0, len(stream) - 1, min(limit, len(stream))).astype(np.int64)
+
+
+def partial_nll(
+    model: LanguageModel, stream: Stream, limit: int, precision: Precision, tokens_at_once: int
+) -> Tally:
+    """The NLL of some rows."""
+    rows = spaced(stream, limit)
+    lengths = np.array([len(stream.row(row)[0]) for row in rows.tolist()])
+    total, count = 0.0, 0
+    for places in batches_of(lengths, tokens_at_once):
+        found = token_nll(model, stream.batch(rows[places]), precision)
+        total, count = total + float(found.sum()), count + len(found)
+    return Tally(total, count)
+
+
+def samples(
+    model: LanguageModel, stream: Stream, limit: int, tokenizer: Tokenizer | None = None
+) -> Iterator[dict[str, Any]]:
+    """Prompt, target and the model's own continuation of some rows, as text."""
+    rows, codec = spaced(stream, limit).tolist(), codec_of(model, tokenizer)
+    for start in range(0, len(rows), _BATCH):
+        chosen = rows[start : start + _BATCH]
+        cut = [_cut(*stream.row(row)) for row in chosen]
+        longest = min(_LONGEST, max(len(target) for _, target in cut))
+        answers = continuations(model, [prompt for prompt, _ in cut], longest, stop=codec.stop)
+        for row, (prompt, target), found in zip(chosen, cut, answers, strict=True):
+            texts = (text_of(codec, ids) for ids in (prompt, found, target))
+            yield {"row": row, **dict(zip(("prompt", "answer", "target"), texts, strict=True))}
+
+
+def _cut(tokens: Any, is_target: Any) -> tuple[list[int], list[int]]:
+    first = int(np.flatnonzero(is_target)[0]) if is_target.any() else 1
+    first = max(1, first if first > 1 else len(tokens) // 2)
+    return tokens[:first].tolist(), tokens[first:].tolist()
+
+
+def answer(
+    model: LanguageModel,
+    prompt: str,
+    tokenizer: Tokenizer | None = None,
+    *,
+    longest: int = _LONGEST,
+    temperature: float = 0.0,
+    seed: int = 0,
+) -> str:
+    """What the model writes after a prompt."""
+    codec = codec_of(model, tokenizer)
+    ids, limit = codec.prompt(prompt), model.config.context
+    if not ids or (model.config.arch == "gau" and len(ids) + longest > limit):
+        raise InputError(
+            f"a prompt of {len(ids)} tokens and {longest} new ones, the model takes 1 to {limit}",
+            kind="bad-prompt",
+            fix="shorten the prompt, or give a smaller --tokens",
+        )
+    device = model.embed.device
+    found = model.generate(
+        torch.tensor([ids], device=device),
+        longest,
+        stop=codec.stop,
+        temperature=temperature,
+        generator=torch.Generator(device).manual_seed(seed),
+    )
+    return text_of(codec, found[0].tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """A model's way from text to ids and back, and the id that ends an answer."""
+
+    prompt: Callable[[str], list[int]]
+    text: Callable[[list[int]], str]
+    stop: int
+
+
+def codec_of(model: LanguageModel, tokenizer: Tokenizer | None = None) -> Codec:
+    """That of the tokenizer that the run keeps, or of the vocabulary's size."""
+    size = model.config.vocabulary
+    if tokenizer is None and size == CATALOGUE["dm_math"].vocabulary:
+        return Codec(lambda text: list(question_prefix(text)), _symbols, EOS)
+    tokenizer = gpt2() if tokenizer is None and size == VOCABULARY_SIZE else tokenizer
+    if tokenizer is None:
+        raise InputError(
+            f"the model has {size:,} token ids, neither GPT-2's nor the mathematics'",
+            kind="tokenizer-unknown",
+            fix="decode its tokens with its own tokenizer",
+        )
+    known = tokenizer
+
+    def text(ids: list[int]) -> str:
+        inside = [ident for ident in ids if ident < known.size]  # a model may have more ids
+        return known.decode_bytes(inside).decode("utf-8", "backslashreplace")
+
+    return Codec(lambda words: known.encode(words).tolist(), text, known.eot)
+
+
+def _symbols(ids: Sequence[int]) -> str:
+    return "".join(SYMBOLS[symbol] for symbol in ids)
+
+
+def text_of(codec: Codec, ids: list[int]) -> str:
+    """Tokens as text, up to the end token."""
+    return codec.text(ids[: ids.index(codec.stop)] if codec.stop in ids else ids)

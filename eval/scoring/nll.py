@@ -1,4 +1,4 @@
-"""Validation NLL as the paper defines it, token by token.
+"""Validation NLL as the paper defines it, token by token, and its sums by module, position, ….
 
 - Teacher forcing: every scored token is predicted from the true tokens before it in its row.
 - NLLs are put in row order in float64 and summed once, so the batch size cannot move the metric
@@ -7,8 +7,8 @@
 - Bits per byte divide the same NLLs by ln 2 and by the UTF-8 bytes of the scored tokens, so that
   tokenizers compare. A token that is not scored adds neither bits nor bytes; EOT has no bytes, so
   where it is a target (Lean) the bits for ending are paid and divided by nothing.
-
-Usage: `scored = score(model, Stream(dataset, "proof", "validation")); scored.tally().nll`.
+- Every breakdown divides the same tokens: its sums and counts add up to the total's. Positions are
+  exact up to 15 and in powers of two from there on.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tangobench.eval.scoring.tally import Scored
+from tangobench.eval.scoring.tally import PARTS, Scored, Tally
 from tangobench.model.language import LanguageModel
 from tangobench.model.layers import full_precision
 from tangobench.model.training.loader import Batch, Stream
 from tangobench.model.training.precision import autocast
 from tangobench.model.training.recipes import Precision
+from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.progress import Reporter
 
 NDArray = np.ndarray[Any, Any]
+Breakdowns = dict[str, dict[str, Tally]]
 
 TOKENS_AT_ONCE: Final = 4096  # on a CPU; more leaves the caches
 LOGITS_AT_ONCE: Final = 1 << 24  # 64 MB in float32
+_EXACT: Final = 16  # positions that are counted one by one
 
 
 def score(
@@ -53,11 +56,9 @@ def score(
     reporter = reporter or Reporter(quiet=True)
     reporter.start(f"score {label}", len(batches), int(lengths.sum()))
     for rows in batches:
-        batch = stream.batch(rows)
-        found = token_nll(model, batch, precision)
-        reporter.advance(int(lengths[rows].sum()))
         places = np.concatenate([starts[row] + np.arange(counts[row]) for row in rows.tolist()])
-        nll[places] = found
+        nll[places] = token_nll(model, stream.batch(rows), precision)
+        reporter.advance(int(lengths[rows].sum()))
     reporter.finish()
     positions = [np.flatnonzero(mask) for mask in masks]
     return Scored(
@@ -120,3 +121,46 @@ def scored_bytes(stream: Stream, token_bytes: NDArray) -> int:
         tokens, is_target = stream.row(row)
         total += int(token_bytes[tokens[is_target]].sum(dtype=np.int64))
     return total
+
+
+def breakdowns(scored: Scored, stream: Stream, lock: Lock) -> Breakdowns:
+    """All breakdowns that a dataset's columns allow."""
+    found: Breakdowns = {}
+    if lock.name == "dm_math":
+        found |= _by_combination(scored, stream, lock)
+    if lock.name == "lean":
+        found["directory"] = _by_directory(scored, stream)
+    prompted = len(stream) and "target_start" in stream.table[0]
+    found["position"] = _by_position(scored, scored.rank if prompted else scored.position)
+    return found
+
+
+def _by_combination(scored: Scored, stream: Stream, lock: Lock) -> Breakdowns:
+    names: list[str] = lock.notes["combinations"]
+    combination = stream.table.column("combination").astype(np.int64)[scored.row]
+    found = {"combination": scored.by(combination, names)}
+    for part, label in PARTS.items():
+        labels = [label(name) for name in names]
+        distinct = list(dict.fromkeys(labels))
+        label_of = np.array([distinct.index(label) for label in labels])
+        found[part] = scored.by(label_of[combination], distinct)
+    return found
+
+
+def _by_directory(scored: Scored, stream: Stream) -> dict[str, Tally]:
+    """By the first two levels: Mathlib/Algebra, Mathlib/Topology, …"""
+    folders = [
+        "/".join(stream.table.value(row, "path").split("/")[:-1][:2]) for row in range(len(stream))
+    ]
+    names, label_of = np.unique(np.array(folders, dtype=object), return_inverse=True)
+    return scored.by(label_of[scored.row], names.tolist())
+
+
+def _by_position(scored: Scored, position: NDArray) -> dict[str, Tally]:
+    powers = np.maximum(position, 1).astype(np.float64)
+    octave = np.floor(np.log2(powers)).astype(np.int64)
+    labels = np.where(position < _EXACT, position, _EXACT + octave - 4)
+    last = int(labels.max()) if len(labels) else 0
+    names = [str(p) for p in range(_EXACT)]
+    names += [f"{1 << o}-{(2 << o) - 1}" for o in range(4, max(5, last - _EXACT + 5))]
+    return scored.by(labels, names)

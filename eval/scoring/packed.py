@@ -7,21 +7,18 @@
   repeated beside it.
 - The tallies are written first, the lines last, each atomically: lines without their tallies are
   refused.
-
-Usage: `pack(folder, results)`, `for result in unpack(folder): ...`.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import CorruptionError, InputError
-from tangobench.eval.scoring.tally import MatchReport, Tally
+from tangobench.eval.scoring.tally import PARTS, Tally, shares_of
 from tangobench.pipeline.core import sealed
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import canonical_json
@@ -34,12 +31,6 @@ RUNS: Final = "runs.jsonl"
 TALLIES: Final = "tallies.parquet"
 _MATCHES: Final = "exact_match"
 _FROM_RECIPE: Final = ("family", "dataset", "arch", "depth")
-# What follows from the tallies by combination, MODULE/LEVEL, where a module is GROUP__NAME.
-_DERIVED: Final[dict[str, Callable[[str], str]]] = {
-    "module": lambda name: name.split("/")[0],
-    "difficulty": lambda name: name.split("/")[1],
-    "group": lambda name: name.split("__")[0],
-}
 
 
 def pack(folder: Path, results: Sequence[Result]) -> None:
@@ -101,7 +92,7 @@ def _split(result: Result) -> tuple[Result, Tallies]:
     tallies: Tallies = {}
     for metric, kinds in result.get("breakdowns", {}).items():
         for kind, found in kinds.items():
-            if kind not in _DERIVED or "combination" not in kinds:
+            if kind not in PARTS or "combination" not in kinds:
                 counted = {name: (tally["sum"], tally["count"]) for name, tally in found.items()}
                 tallies[metric, kind] = counted
         line["breakdowns"] = {**line["breakdowns"], metric: sorted(kinds)}
@@ -124,7 +115,8 @@ def _joined(line: Result, tallies: Tallies) -> Result:
             for metric, kinds in result["breakdowns"].items()
         }
     if _MATCHES in result:
-        result[_MATCHES] = {**result[_MATCHES], "shares": _shares(tallies["", _MATCHES])}
+        counts = {name: (int(right), n) for name, (right, n) in tallies["", _MATCHES].items()}
+        result[_MATCHES] = {**result[_MATCHES], "shares": shares_of(counts)}
     return result
 
 
@@ -133,15 +125,9 @@ def _breakdown(tallies: Tallies, metric: str, kind: str) -> dict[str, Any]:
     if found is None:
         found = {}
         for name, (total, count) in tallies[metric, "combination"].items():
-            before = found.get(_DERIVED[kind](name), (0.0, 0))
-            found[_DERIVED[kind](name)] = (before[0] + total, before[1] + count)
+            before = found.get(PARTS[kind](name), (0.0, 0))
+            found[PARTS[kind](name)] = (before[0] + total, before[1] + count)
     return {name: Tally(*tally).as_json() for name, tally in found.items()}
-
-
-def _shares(found: dict[str, tuple[float, int]]) -> dict[str, Any]:
-    correct = Counter({i: int(right) for i, (right, _) in enumerate(found.values())})
-    tried = Counter({i: count for i, (_, count) in enumerate(found.values())})
-    return MatchReport(list(found), correct, tried).shares()
 
 
 def _parquet(rows: Sequence[tuple[Any, ...]]) -> bytes:
@@ -149,16 +135,10 @@ def _parquet(rows: Sequence[tuple[Any, ...]]) -> bytes:
     import pyarrow.parquet as pq
 
     names = ("run", "metric", "kind", "label")
-    fields = [
-        *((name, pa.string()) for name in names),
-        ("sum", pa.float64()),
-        ("count", pa.int64()),
-    ]
-    columns = list(zip(*rows, strict=True)) or [()] * len(fields)
-    table = pa.table(
-        [pa.array(column, kind) for column, (_, kind) in zip(columns, fields, strict=True)],
-        names=[name for name, _ in fields],
-    )
+    numbers = [("sum", pa.float64()), ("count", pa.int64())]
+    schema = pa.schema([*((name, pa.string()) for name in names), *numbers])
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    table = pa.table(dict(zip(schema.names, columns, strict=True)), schema)
     sink = io.BytesIO()
     pq.write_table(
         table,

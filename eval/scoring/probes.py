@@ -2,8 +2,10 @@
 
 - A probe puts every validation row into one of its groups, by the data alone: the groups are the
   same for every model, and their sums and counts add up to the score's.
-- Memory is O(validation): training rows go by one at a time.
-- Texts (`near_twin`): the share of a row's runs of 16 tokens that occur in training rows.
+- Memory is O(validation): training rows go by one at a time, in any order.
+- Texts (`near_twin`): the share of a row's runs of 16 tokens that occur in training rows, exact but
+  for collisions of 64-bit hashes. A row that is shorter than a run is one run, and equals only an
+  equal row. Runs do not cross rows.
 - Lean proofs (`proof`): word for word in training without the white space around it; else nearly,
   by runs of 8 tokens; else new. `proof_length` divides the same by length, for short proofs recur
   by nature.
@@ -11,20 +13,17 @@
   without its numbers, then also without its single letters.
 - Groups are not alike in anything but this (length, module, directory): a difference between them
   is where to look, not what memory is worth. A difference between models in one group is.
-
-Usage: `probes(dataset, "default")[0].measure(scored)["groups"]`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from tangobench.eval.scoring.overlap import shares
 from tangobench.eval.scoring.tally import Scored, Tally
 from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
 from tangobench.pipeline.lean.audit import LONG
@@ -42,6 +41,7 @@ _QUESTIONS: Final = ("other numbers", "other numbers and letters", "new form")
 # With its sign, unless that is an operator; with the letters that are digits in bases above ten.
 _NUMBER: Final = re.compile(r"((?<![\w)])-)?\b(\d+\.\d+|(?=[a-f]*\d)[\da-f]+)\b")
 _LETTER: Final = re.compile(r"\b[a-z]\b")
+_MULTIPLIER: Final = 0x9E3779B97F4A7C15  # odd: multiplying loses nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,3 +157,35 @@ def _forms(question: str) -> tuple[str, str]:
     """The question without its numbers, and also without its single letters."""
     form = _NUMBER.sub("0", question)
     return form, _LETTER.sub("x", form)
+
+
+def runs_of(tokens: NDArray, size: int) -> NDArray:
+    """A hash of every `size` tokens in a row; `size` is a power of two."""
+    values = tokens.astype(np.uint64) + np.uint64(1)  # 0 fills up rows that are too short
+    if len(values) < size:
+        values = np.concatenate([values, np.zeros(size - len(values), np.uint64)])
+    state, width, power = _mix(values), 1, _MULTIPLIER
+    while width < size:  # a run's hash from those of its halves
+        state = state[:-width] * np.uint64(power) + state[width:]
+        width, power = 2 * width, power * power & (1 << 64) - 1
+    return _mix(state)
+
+
+def _mix(values: NDArray) -> NDArray:
+    values = (values ^ (values >> np.uint64(32))) * np.uint64(_MULTIPLIER)
+    return np.asarray(values ^ (values >> np.uint64(29)))
+
+
+def shares(rows: Sequence[NDArray], training: Iterable[NDArray], *, size: int) -> NDArray:
+    """Per row: the share of its runs of `size` tokens that occur in some training row."""
+    if not rows:
+        return np.zeros(0)
+    parts = [runs_of(row, size) for row in rows]
+    wanted = np.unique(np.concatenate(parts))
+    seen = np.zeros(len(wanted), np.bool_)
+    for row in training:
+        found = runs_of(row, size)
+        at = np.searchsorted(wanted, found)
+        at[at == len(wanted)] = 0
+        seen[at[wanted[at] == found]] = True
+    return np.array([seen[np.searchsorted(wanted, part)].mean() for part in parts])

@@ -1,26 +1,25 @@
 """Results: one JSON object per scored run, with all that is needed to believe it or redo it.
 
 - A result carries the recipe, the seeds, the lock's root, the checkpoint's hash, code and versions,
-  and a checksum of itself: an edited number is noticed, and so is a byte that changes no value.
-- Only a finished run has a result: the final checkpoint, no selection.
+  and a checksum of itself. Only a finished run has one: the final checkpoint, no selection.
 - Timings are kept apart under `training`; everything else is the same whenever it is made again.
 - Scoring the same checkpoint on the same dataset again keeps what else was measured of it;
   `measured_with` says with which code, if with another.
-
-Usage: `path = evaluate(Path("out/runs/sample-dm_math-tango-s17-101"))`.
+- A run can also be scored on a test set, a dataset whose configs have the split `test`, in tokens
+  of the run's own tokenizer. Stored are sums and counts by module, and both datasets' roots.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from tangobench.errors import CorruptionError, InputError, UsageError
-from tangobench.eval.scoring.breakdowns import breakdowns
+from tangobench.errors import CorruptionError, InputError, MismatchError, UsageError
 from tangobench.eval.scoring.generate import exact_match
-from tangobench.eval.scoring.nll import TOKENS_AT_ONCE, bits_per_byte, score
+from tangobench.eval.scoring.nll import TOKENS_AT_ONCE, bits_per_byte, breakdowns, score
 from tangobench.eval.scoring.probes import probes
 from tangobench.eval.scoring.result_files import FORMAT, read_result, write_result
 from tangobench.eval.scoring.tally import Scored
@@ -34,10 +33,70 @@ from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import dataset_of
 from tangobench.pipeline.core.lock import require_data
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.reading import Dataset
+from tangobench.pipeline.reading import Dataset, open_dataset
 
 _EXTRAS: Final = ("exact_match", "probes", "proof_check", "tests")
 _CURVE_POINTS: Final = 100
+_TEST: Final = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A finished run: its last checkpoint, and what belongs to it in OUT."""
+
+    path: Path
+    trained: checkpoint.Checkpoint
+    run: Run
+
+    @property
+    def result(self) -> Path:
+        """Where its result is written."""
+        return self.path.parents[3] / "results" / f"{self.run.name}.json"
+
+    @property
+    def sha256(self) -> str:
+        """The hash of its weights."""
+        return str(self.trained.meta["tensors"]["sha256"])
+
+    def dataset(self) -> Dataset:
+        """Its dataset; another one than it was trained on is refused."""
+        dataset = dataset_of(self.run, self.path.parents[3])
+        where = f"{dataset.folder} (scored with {self.path})"
+        require_data(dataset.lock, self.trained.meta["loader"], where)
+        return dataset
+
+    def model(self, device: str = "cpu") -> LanguageModel:
+        """Its model."""
+        model = build(self.run.recipe.model_config(), seed=self.run.init_seed, device=device)
+        checkpoint.restore_weights(model, self.trained, self.path)
+        return model.eval()
+
+
+def final_checkpoint(folder: Path) -> Finished:
+    """The run that a folder in OUT/runs holds, if it is finished."""
+    path = checkpoint.latest(folder.absolute() / "checkpoints")
+    if path is None or path.parents[2].name != "runs":
+        raise UsageError(
+            f"{folder} has no checkpoint" if path is None else f"{folder} is not in OUT/runs",
+            kind="run-missing",
+            fix="name a folder in OUT/runs",
+        )
+    found = checkpoint.load(path)
+    run = checkpoint.run_of(found, path)
+    if found.step != run.recipe.steps:
+        name = run.recipe.name if run.recipe.name in RECIPES else folder / "recipe.toml"
+        raise UsageError(
+            f"{folder} is at step {found.step} of {run.recipe.steps}",
+            kind="run-unfinished",
+            fix=f"tangobench train --recipe {name} --seed-pair {run.init_seed},"
+            f"{run.order_seed} --out {path.parents[3]}",
+        )
+    return Finished(path, found, run)
+
+
+def load_model(folder: Path, device: str = "cpu") -> LanguageModel:
+    """The model of a finished run."""
+    return final_checkpoint(folder).model(device)
 
 
 def evaluate(
@@ -55,28 +114,25 @@ def evaluate(
     looks for what training holds of every validation row, and divides the NLL by it.
     """
     reporter = reporter or Reporter(quiet=True)
-    path, trained, run = final_checkpoint(folder)
-    out = path.parents[3]
-    dataset = dataset_of(run, out)
-    require_root(trained, dataset, path)
+    found = final_checkpoint(folder)
+    dataset = found.dataset()
     if match_answers:
         require_questions(dataset)
-    model = model_of(path, trained, run, device)
-    body = _body(run, trained, dataset, folder)
-    body |= _scores(model, dataset, run, tokens_at_once, reporter, probe=probe)
+    model = found.model(device)
+    body = _body(found, dataset, folder)
+    body |= _scores(model, dataset, found.run, tokens_at_once, reporter, probe=probe)
     if match_answers:
         body["exact_match"] = exact_match(model, dataset, reporter=reporter).as_json()
     body["scored_with"] = provenance(device)
-    target = out / "results" / f"{run.name}.json"
-    _keep_measured(target, body)
-    return write_result(target, body)
+    _keep_measured(found.result, body)
+    return write_result(found.result, body)
 
 
 def _keep_measured(path: Path, body: dict[str, Any]) -> None:
     """Take over what an earlier result of the same checkpoint and dataset holds beyond scores."""
     try:
         found = read_result(path)
-    except CorruptionError:  # none, or one that scoring again is to mend
+    except CorruptionError:  # none, or one that scoring again is to replace
         return
     if all(found.get(key) == body[key] for key in ("checkpoint_sha256", "data")):
         for key in _EXTRAS:
@@ -109,16 +165,13 @@ def _scores(
     for config in configs_of(dataset):
         stream = Stream(dataset, config, "validation", context=run.recipe.context)
         name = dataset.lock.name if config == "default" else f"{dataset.lock.name}_{config}"
-        _require_rows(stream, name, dataset)
-        found = score(
-            model,
-            stream,
-            precision=run.recipe.precision,
-            tokens_at_once=tokens_at_once,
-            reporter=reporter,
-            label=name,
-        )
-        require_finite(found, name, run)
+        if not len(stream):
+            raise InputError(
+                f"{dataset.folder}: no validation rows of {name}, expected at least one",
+                kind="no-validation-rows",
+                fix="build the dataset with other options; `tangobench plan` says what to expect",
+            )
+        found = _finite_score(model, stream, name, run, tokens_at_once, reporter)
         scores[name] = found.tally().as_json()
         if dataset.tokenizer is not None:
             scores[name] |= bits_per_byte(found, stream, dataset.tokenizer.token_bytes)
@@ -135,17 +188,23 @@ def _scores(
     return {"scores": scores, "breakdowns": parts} | ({"probes": probed} if probe else {})
 
 
-def _require_rows(stream: Stream, name: str, dataset: Dataset) -> None:
-    if not len(stream):
-        raise InputError(
-            f"{dataset.folder}: no validation rows of {name}, expected at least one",
-            kind="no-validation-rows",
-            fix="build the dataset with other options; `tangobench plan` says what to expect",
-        )
-
-
-def require_finite(found: Scored, name: str, run: Run) -> None:
-    """Refuse scores that are no numbers."""
+def _finite_score(
+    model: LanguageModel,
+    stream: Stream,
+    name: str,
+    run: Run,
+    tokens_at_once: int,
+    reporter: Reporter,
+) -> Scored:
+    """The scores of a split; refuses those that are no numbers."""
+    found = score(
+        model,
+        stream,
+        precision=run.recipe.precision,
+        tokens_at_once=tokens_at_once,
+        reporter=reporter,
+        label=name,
+    )
     bad = np.flatnonzero(~np.isfinite(found.nll))
     if len(bad):
         raise InputError(
@@ -154,6 +213,7 @@ def require_finite(found: Scored, name: str, run: Run) -> None:
             kind="score-not-finite",
             fix="the last step spoilt the weights: train with a lower learning rate",
         )
+    return found
 
 
 def require_questions(dataset: Dataset) -> None:
@@ -166,87 +226,37 @@ def require_questions(dataset: Dataset) -> None:
         )
 
 
-def final_checkpoint(folder: Path) -> tuple[Path, checkpoint.Checkpoint, Run]:
-    """The last checkpoint of a finished run and the run it belongs to."""
-    path = checkpoint.latest(folder.absolute() / "checkpoints")
-    if path is None or path.parents[2].name != "runs":
-        raise UsageError(
-            f"{folder} has no checkpoint" if path is None else f"{folder} is not in OUT/runs",
-            kind="run-missing",
-            fix="name a folder in OUT/runs",
-        )
-    found = checkpoint.load(path)
-    run = checkpoint.run_of(found, path)
-    if found.step != run.recipe.steps:
-        raise UsageError(
-            f"{folder} is at step {found.step} of {run.recipe.steps}",
-            kind="run-unfinished",
-            fix=f"tangobench train --recipe {_source(run, folder)} --seed-pair {run.init_seed},"
-            f"{run.order_seed} --out {path.parents[3]}",
-        )
-    return path, found, run
-
-
-def _source(run: Run, folder: Path) -> str:
-    """What `train --recipe` takes to continue a run."""
-    return run.recipe.name if run.recipe.name in RECIPES else str(folder / "recipe.toml")
-
-
-def load_model(folder: Path, device: str = "cpu") -> LanguageModel:
-    """The model of a finished run."""
-    return model_of(*final_checkpoint(folder), device)
-
-
-def model_of(path: Path, trained: checkpoint.Checkpoint, run: Run, device: str) -> LanguageModel:
-    """The model of a checkpoint."""
-    model = build(run.recipe.model_config(), seed=run.init_seed, device=device)
-    checkpoint.restore_weights(model, trained, path)
-    return model.eval()
-
-
-def require_root(trained: checkpoint.Checkpoint, dataset: Dataset, path: Path) -> None:
-    """The dataset must be the one that the checkpoint was trained on."""
-    require_data(dataset.lock, trained.meta["loader"], f"{dataset.folder} (scored with {path})")
-
-
-def data_of(dataset: Dataset) -> dict[str, str]:
-    """What a result says of a dataset."""
+def _data_of(dataset: Dataset) -> dict[str, str]:
     return {key: getattr(dataset.lock, key) for key in ("name", "profile", "root", "content_root")}
 
 
-def _body(
-    run: Run, trained: checkpoint.Checkpoint, dataset: Dataset, folder: Path
-) -> dict[str, Any]:
-    config = run.recipe.model_config()
-    rows = read_metrics(folder / "metrics.jsonl", steps=trained.step)
+def _body(found: Finished, dataset: Dataset, folder: Path) -> dict[str, Any]:
+    run, recipe, step = found.run, found.run.recipe, found.trained.step
+    config = recipe.model_config()
+    rows = read_metrics(folder / "metrics.jsonl", steps=step)
     seconds = sum(row["seconds"] for row in rows)
     tokens = sum(row["tokens"] for row in rows)
+    validated = validation_curve(rows)
+    sizes = ("width", "nonembedding_params", "total_params")
     return {
         "format": FORMAT,
         "run": run.name,
-        "family": run.recipe.family,
-        "dataset": run.recipe.dataset,
-        "arch": run.recipe.arch,
-        "depth": run.recipe.depth,
+        **{key: getattr(recipe, key) for key in ("family", "dataset", "arch", "depth")},
         "seeds": {"initialisation": run.init_seed, "data_order": run.order_seed},
-        "recipe": run.recipe.as_json(),
+        "recipe": recipe.as_json(),
         "run_sha256": run.sha256,
-        "data": data_of(dataset),
-        "model": {
-            "width": config.width,
-            "nonembedding_params": config.nonembedding_params,
-            "total_params": config.total_params,
-        },
-        "step": trained.step,
-        "checkpoint_sha256": trained.meta["tensors"]["sha256"],
+        "data": _data_of(dataset),
+        "model": {key: getattr(config, key) for key in sizes},
+        "step": step,
+        "checkpoint_sha256": found.sha256,
         "curve": curve(rows),
-        **({"validation_curve": found} if (found := validation_curve(rows)) else {}),
+        **({"validation_curve": validated} if validated else {}),
         "training": {
             "seconds": round(seconds, 1),
             "tokens": tokens,
             "tokens_per_second": round(tokens / seconds, 1) if seconds else None,
         },
-        "trained_with": trained.meta["provenance"],
+        "trained_with": found.trained.meta["provenance"],
     }
 
 
@@ -271,3 +281,93 @@ def validation_curve(rows: list[dict[str, Any]]) -> dict[str, list[list[float]]]
         for config, value in row.get("validation_nll", {}).items():
             found.setdefault(config, []).append([row["step"] + 1, round(value, 6)])
     return found
+
+
+def score_on(
+    folder: Path,
+    place: str,
+    *,
+    device: str = "cpu",
+    tokens_at_once: int = TOKENS_AT_ONCE,
+    reporter: Reporter | None = None,
+) -> Path:
+    """Add a test set's scores to the result of a run; the run is scored first if it was not."""
+    reporter = reporter or Reporter(quiet=True)
+    found = final_checkpoint(folder)
+    own, tests = found.dataset(), open_dataset(place)
+    require_test_set(tests, own)
+    if not _is_scored(found, own):
+        evaluate(folder, device=device, tokens_at_once=tokens_at_once, reporter=reporter)
+    model = found.model(device)
+    tested: dict[str, Any] = {"data": _data_of(tests), "scores": {}, "modules": {}}
+    for config in tests.lock.configs:
+        stream = Stream(tests, config, _TEST, context=found.run.recipe.context)
+        scored = _finite_score(model, stream, config, found.run, tokens_at_once, reporter)
+        tested["scores"][config] = scored.tally().as_json()
+        tested["modules"][config] = _modules(model, tests, config, stream, scored, reporter)
+        stream.close()
+    body = read_result(found.result)
+    tests_of = {**body.get("tests", {}), tests.lock.name: tested}
+    add_extra(body, "tests", tests_of, provenance(device))
+    return write_result(found.result, body)
+
+
+def require_test_set(tests: Dataset, own: Dataset) -> None:
+    """Refuse what is no test set, and one in other tokens than the run's."""
+    if any(not tests.lock.shards_of(config, _TEST) for config in tests.lock.configs):
+        raise UsageError(
+            f"{tests.folder} is no test set: {tests.lock.name} has no split {_TEST!r}",
+            kind="dataset-unfit",
+            fix="build one with `tangobench build dm_math_tests`; a run is scored on its own "
+            "validation rows without --on",
+        )
+    wanted, found = (dataset.lock.data["tokenizer"] for dataset in (own, tests))
+    if found != wanted:
+        names = {"found": _tokenizer(found), "expected": _tokenizer(wanted)}
+        raise MismatchError(
+            f"{tests.folder} is in tokens of {names['found']}, the run's are of "
+            f"{names['expected']}",
+            kind="tokenizer-mismatch",
+            fix="build the test set with the tokenizer of the training data",
+            **names,
+        )
+
+
+def _tokenizer(described: dict[str, Any] | None) -> str:
+    if described is None:
+        return "no named tokenizer"
+    sha256 = described.get("sha256")
+    return str(described.get("name")) + (f" ({sha256[:16]}…)" if sha256 else "")
+
+
+def _is_scored(found: Finished, dataset: Dataset) -> bool:
+    """Whether there is a result of this very checkpoint on its dataset."""
+    try:
+        result = read_result(found.result)
+    except CorruptionError:
+        return False
+    claimed = (result["checkpoint_sha256"], result["data"])
+    return bool(claimed == (found.sha256, _data_of(dataset)))
+
+
+def _modules(
+    model: LanguageModel,
+    tests: Dataset,
+    config: str,
+    stream: Stream,
+    scored: Scored,
+    reporter: Reporter,
+) -> dict[str, dict[str, Any]]:
+    """NLL and right answers by module of a test set's config."""
+    names = tests.lock.notes["combinations"]  # MODULE/PART
+    numbers = stream.table.column("combination").astype(np.int64)[scored.row]
+    matches = exact_match(model, tests, config=config, split=_TEST, reporter=reporter)
+    tallies = scored.by(numbers, names)
+    return {
+        name.partition("/")[0]: {
+            **{"sum": tallies[name].sum, "count": tallies[name].count},
+            **{"correct": matches.correct[number], "tried": matches.tried[number]},
+        }
+        for number, name in enumerate(names)
+        if name in tallies
+    }

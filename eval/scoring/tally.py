@@ -2,23 +2,28 @@
 
 - A mean is one division, of a sum by a count.
 - Loads no torch: tables are made of tallies that were measured before.
-
-Usage: `Tally(12.5, 5).nll`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from tangobench.eval.intervals import wilson
 
 NDArray = np.ndarray[Any, Any]
+
+# Parts of a combination's name, MODULE/LEVEL, where a module is GROUP__NAME.
+PARTS: Final[dict[str, Callable[[str], str]]] = {
+    "module": lambda name: name.split("/")[0],
+    "difficulty": lambda name: name.split("/")[1],
+    "group": lambda name: name.split("__")[0],
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +81,25 @@ class MatchReport:
 
     def shares(self) -> dict[str, dict[str, Any]]:
         """Share and interval of `all`, of each module, difficulty and combination."""
-        groups: dict[str, list[int]] = {"all": list(range(len(self.names)))}
-        for index, name in enumerate(self.names):
-            module, _, difficulty = name.rpartition("/")
-            for group in (f"module:{module}", f"difficulty:{difficulty}", f"combination:{name}"):
-                groups.setdefault(group, []).append(index)
-        return {name: self._share(members) for name, members in groups.items()}
+        return shares_of({n: (self.correct[i], self.tried[i]) for i, n in enumerate(self.names)})
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, for results."""
         return {"shares": self.shares(), "wrong": self.wrong}
 
-    def _share(self, members: Sequence[int]) -> dict[str, Any]:
-        correct = sum(self.correct[index] for index in members)
-        tried = sum(self.tried[index] for index in members)
+
+def shares_of(counts: Mapping[str, tuple[int, int]]) -> dict[str, dict[str, Any]]:
+    """Share and interval of `all`, of each module, difficulty and combination, from the last."""
+    groups: dict[str, list[tuple[int, int]]] = {"all": list(counts.values())}
+    for name, count in counts.items():
+        module, _, difficulty = name.rpartition("/")
+        for group in (f"module:{module}", f"difficulty:{difficulty}", f"combination:{name}"):
+            groups.setdefault(group, []).append(count)
+    found = {}
+    for group, members in groups.items():
+        correct, tried = (sum(count[i] for count in members) for i in (0, 1))
         low, high = wilson(correct, tried)
         share = correct / tried if tried else None
-        return {"correct": correct, "tried": tried, "share": share, "low": low, "high": high}
+        found[group] = {"correct": correct, "tried": tried, "share": share}
+        found[group] |= {"low": low, "high": high}
+    return found

@@ -40,8 +40,7 @@ def _eval(args: argparse.Namespace) -> int:
       eval out/runs/sample-dm_math-tango-s17-101 --limit 100 --samples answers.jsonl
     """
     from tangobench.eval.scoring.result_files import read_result
-    from tangobench.eval.scoring.results import evaluate
-    from tangobench.eval.scoring.testsets import score_on
+    from tangobench.eval.scoring.results import evaluate, score_on
     from tangobench.model.training.runs import find_run_folder
 
     folder = find_run_folder(args.run_folder, args.out)
@@ -70,21 +69,18 @@ def _at_once(args: argparse.Namespace, device: str) -> int:
 
 def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Scores of `--limit` rows, and the file of samples."""
-    from tangobench.eval.scoring.results import final_checkpoint, model_of, require_root
-    from tangobench.eval.scoring.samples import partial_nll, samples
+    from tangobench.eval.scoring.generate import partial_nll, samples
+    from tangobench.eval.scoring.results import final_checkpoint
     from tangobench.model.training.loader import Stream, configs_of
-    from tangobench.model.training.train import dataset_of
     from tangobench.pipeline.core.files import write_atomic
 
-    path, trained, run = final_checkpoint(folder)
-    dataset = dataset_of(run, path.parents[3])
-    require_root(trained, dataset, path)
-    model = model_of(path, trained, run, compute_device(args))
+    found = final_checkpoint(folder)
+    dataset, model, recipe = found.dataset(), found.model(compute_device(args)), found.run.recipe
     scores, lines = {}, []
     for config in configs_of(dataset):
-        stream = Stream(dataset, config, "validation", context=run.recipe.context)
+        stream = Stream(dataset, config, "validation", context=recipe.context)
         if args.limit is not None:
-            sizes = (run.recipe.precision, _at_once(args, model.embed.device.type))
+            sizes = (recipe.precision, _at_once(args, model.embed.device.type))
             scores[config] = partial_nll(model, stream, args.limit, *sizes).as_json()
         if args.samples is not None:
             for sample in samples(model, stream, args.limit or 20, dataset.tokenizer):
@@ -143,38 +139,35 @@ def _check_proofs(args: argparse.Namespace) -> int:
       check-proofs sample-lean-tango-s17-101 --limit 20
       check-proofs RUN --checker toolchain --project ~/mathlib4
     """
-    from tangobench.eval.proofs.check import check_proofs
-    from tangobench.eval.proofs.log import ProofLog
+    from tangobench.eval.proofs.check import ProofLog, check_proofs
     from tangobench.eval.scoring.result_files import read_result, write_result
-    from tangobench.eval.scoring.results import add_extra, final_checkpoint, model_of, require_root
+    from tangobench.eval.scoring.results import add_extra, final_checkpoint
     from tangobench.model.training.provenance import provenance
     from tangobench.model.training.runs import find_run_folder
-    from tangobench.model.training.train import dataset_of
 
     folder = find_run_folder(args.run_folder, args.out)
-    path, trained, run = final_checkpoint(folder)
-    out = folder.absolute().parents[1]
-    result_file = out / "results" / f"{run.name}.json"
-    if not result_file.exists():
+    run = final_checkpoint(folder)
+    if not run.result.exists():
         raise UsageError(
-            f"{run.name} has no scores yet", kind="result-missing", fix=f"tangobench eval {folder}"
+            f"{run.run.name} has no scores yet",
+            kind="result-missing",
+            fix=f"tangobench eval {folder}",
         )
-    dataset = dataset_of(run, out)
-    require_root(trained, dataset, path)
+    dataset = run.dataset()
     found = check_proofs(
-        model_of(path, trained, run, compute_device(args)),
+        run.model(compute_device(args)),
         dataset,
         _checker(args),
         source=args.source,
-        context=run.recipe.context,
+        context=run.run.recipe.context,
         limit=args.limit,
-        log=ProofLog(folder / "proofs.jsonl", checkpoint=trained.meta["tensors"]["sha256"]),
+        log=ProofLog(folder / "proofs.jsonl", checkpoint=run.sha256),
         reporter=reporter_of(args),
     ).as_json()
-    result = read_result(result_file)
+    result = read_result(run.result)
     add_extra(result, "proof_check", found, provenance(compute_device(args)))
-    write_result(result_file, result)
-    show(args, found, *_verdict_lines(found), str(result_file))
+    write_result(run.result, result)
+    show(args, found, *_verdict_lines(found), str(run.result))
     finished(args, f"checked {found['checked']:,} proofs", "tangobench tables")
     return 0
 

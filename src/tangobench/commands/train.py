@@ -242,8 +242,8 @@ def _generate(args: argparse.Namespace) -> int:
     examples:
       generate sample-dm_math-tango-s17-101 "What is 12 + 30?"
     """
+    from tangobench.eval.scoring.generate import answer
     from tangobench.eval.scoring.results import load_model
-    from tangobench.eval.scoring.samples import answer
     from tangobench.model.training.runs import find_run_folder
     from tangobench.pipeline.tokenizer.use import saved
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tangobench.eval.scoring.breakdowns import breakdowns
-from tangobench.eval.scoring.nll import batches_of, score
+from tangobench.eval.scoring.nll import batches_of, breakdowns, score
 from tangobench.model import build
 from tangobench.model.config import ARCHS
 from tangobench.model.training.loader import Stream

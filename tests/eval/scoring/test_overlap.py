@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tangobench.eval.scoring.overlap import runs_of, shares
+from tangobench.eval.scoring.probes import runs_of, shares
 
 
 def rows(*lists):

@@ -13,7 +13,7 @@ from tangobench.cli import main
 from tangobench.errors import CorruptionError, InputError, MismatchError, UsageError
 from tangobench.eval.scoring import results
 from tangobench.eval.scoring.result_files import read_result, read_results, write_result
-from tangobench.eval.scoring.results import curve, evaluate, model_of
+from tangobench.eval.scoring.results import Finished, curve, evaluate
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 
@@ -97,15 +97,17 @@ def test_what_is_kept_says_with_which_code_it_was_measured(trained, monkeypatch)
 
 
 def test_a_model_that_scores_nan_has_no_result(trained, monkeypatch, capsys):
+    real = Finished.model
+
     def spoilt(*found):
-        model = model_of(*found)
+        model = real(*found)
         with torch.no_grad():
             model.final_norm.fill_(torch.nan)
         return model
 
     path = evaluate(trained["dm_math"])
     before = path.read_bytes()
-    monkeypatch.setattr(results, "model_of", spoilt)
+    monkeypatch.setattr(Finished, "model", spoilt)
     assert main(["eval", str(trained["dm_math"])]) == InputError.exit_code
     assert "not finite, first in validation row 0" in capsys.readouterr().err
     assert path.read_bytes() == before

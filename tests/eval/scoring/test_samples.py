@@ -8,9 +8,9 @@ import pytest
 from training import options, tiny_run
 
 from tangobench.cli import main
+from tangobench.eval.scoring.generate import answer, partial_nll, samples
 from tangobench.eval.scoring.nll import score
 from tangobench.eval.scoring.results import load_model
-from tangobench.eval.scoring.samples import answer, partial_nll, samples
 from tangobench.model.training.loader import Stream
 from tangobench.model.training.train import train
 from tangobench.pipeline.reading import open_dataset

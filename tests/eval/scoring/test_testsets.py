@@ -12,8 +12,7 @@ import torch
 from tangobench.cli import main
 from tangobench.errors import CorruptionError, MismatchError, UsageError
 from tangobench.eval.scoring.result_files import read_result, write_result
-from tangobench.eval.scoring.results import evaluate, load_model
-from tangobench.eval.scoring.testsets import require_test_set, score_on
+from tangobench.eval.scoring.results import evaluate, load_model, require_test_set, score_on
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline.reading import open_dataset
