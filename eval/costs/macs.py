@@ -1,8 +1,8 @@
 """Operations and kept activations of the published models, counted from the products they perform.
 
 - `traced` runs the dense, unskipped path on `meta` tensors and adds up its matrix products: they
-  agree with `model.config.formula` term by term. The causal half that the fast paths skip is computed
-  and masked here, and so are the first block's empty states of WANGO and FLASH.
+  agree with `formula` (model/config.py) term by term. The causal half that the fast paths skip is
+  computed and masked here, and so are the first block's empty states of WANGO and FLASH.
 - The dense mixers have the signature and labels of naive.py's; T must be a multiple of the block.
 
 Shapes: B batch, H heads, n blocks, C rows of a block, K channels of a head, G gate channels.
