@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -155,8 +155,11 @@ class Launcher:
         """Every run once; those that are done stay as they are. Gives the state of each."""
         self.states = [State(run, "done" if self.is_done(run) else "waiting") for run in self.runs]
         self.states.sort(key=lambda state: -self._left(state.run))  # the longest first
-        with _terminated_as_interrupt():
+        before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends children too
+        try:
             self._work()
+        finally:
+            signal.signal(signal.SIGTERM, before)
         return self.states
 
     def _work(self) -> None:
@@ -250,14 +253,3 @@ def _reason(printed: str, code: int) -> str:
         return f"{error['error']}: {error['message']}"[:200]
     except (ValueError, KeyError, TypeError):
         return f"killed by signal {-code}" if code < 0 else f"exit {code}"
-
-
-@contextlib.contextmanager
-def _terminated_as_interrupt() -> Iterator[None]:
-    """SIGTERM of the launcher ends its children too."""
-
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tangobench.errors import CorruptionError, InputError, UsageError
@@ -142,48 +141,33 @@ def _entry(line: bytes) -> dict[str, Any] | None:
     return entry if whole and "key" in entry and ("text" in entry) != ("verdict" in entry) else None
 
 
-@dataclass(frozen=True, slots=True)
-class ProofReport:
-    """Verdicts with the tasks they are about."""
-
-    checker: str
-    limit: int | None
-    """How many of the theorems were tried, if not all."""
-    tasks: list[Task]
-    verdicts: list[Verdict]
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values, for results."""
-        counts = Counter(verdict.outcome for verdict in self.verdicts)
-        checked = counts["proved"] + counts["failed"]
-        low, high = wilson(counts["proved"], checked)
-        return {
-            "checker": self.checker,
-            "limit": self.limit,
-            "generated": len(self.verdicts),
-            "checked": checked,
-            "proved": counts["proved"],
-            "share": counts["proved"] / checked if checked else None,
-            "low": low,
-            "high": high,
-            "failed": self._reasons("failed"),
-            "unchecked": self._reasons("unchecked"),
-            "proofs": [
-                {
-                    "path": task.path,
-                    "declaration": task.theorem.name,
-                    "generated": task.proof.encode(errors="replace").decode(),
-                    "outcome": verdict.outcome,
-                    "reason": verdict.reason,
-                    "detail": verdict.detail,
-                }
-                for task, verdict in zip(self.tasks[:_SHOWN], self.verdicts, strict=False)
-            ],
-        }
-
-    def _reasons(self, outcome: str) -> dict[str, int]:
-        found = Counter(v.reason for v in self.verdicts if v.outcome == outcome)
-        return dict(sorted(found.items()))
+def _report(tasks: Sequence[Task], verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """Counts, share and reasons of verdicts, and the first proofs, for results."""
+    by_outcome = {
+        outcome: Counter(v.reason for v in verdicts if v.outcome == outcome)
+        for outcome in ("proved", "failed", "unchecked")
+    }
+    proved = by_outcome["proved"].total()
+    checked = proved + by_outcome["failed"].total()
+    low, high = wilson(proved, checked)
+    return {
+        "generated": len(verdicts),
+        "checked": checked,
+        "proved": proved,
+        "share": proved / checked if checked else None,
+        "low": low,
+        "high": high,
+        **{key: dict(sorted(by_outcome[key].items())) for key in ("failed", "unchecked")},
+        "proofs": [
+            {
+                "path": task.path,
+                "declaration": task.theorem.name,
+                "generated": task.proof.encode(errors="replace").decode(),
+                **asdict(verdict),
+            }
+            for task, verdict in zip(tasks[:_SHOWN], verdicts, strict=False)
+        ],
+    }
 
 
 def check_proofs(
@@ -196,7 +180,7 @@ def check_proofs(
     limit: int | None = None,
     log: ProofLog | None = None,
     reporter: Reporter | None = None,
-) -> ProofReport:
+) -> dict[str, Any]:
     """Generate a proof for each validation theorem (or the first `limit`) and have it judged."""
     if dataset.lock.name != "lean":
         raise UsageError(
@@ -208,8 +192,7 @@ def check_proofs(
     log, reporter = log or ProofLog(), reporter or Reporter(quiet=True)
     count = len(dataset.rows("proof", "validation"))
     rows = range(count if limit is None else min(limit, count))
-    lock = dataset.lock
-    roots = f"{lock.root} {lock.content_root}"
+    roots = f"{dataset.lock.root} {dataset.lock.content_root}"
     log.begin(root=roots, checker=checker.name, theorems=len(rows))
     places = theorems(dataset, source, rows)
     context = context or dataset.lock.configs["proof"]["context"]
@@ -219,7 +202,8 @@ def check_proofs(
         for task, text in zip(places, texts, strict=True)
     ]
     verdicts = judged(tasks, texts, checker, log, reporter)
-    return ProofReport(checker.name, len(rows) if len(rows) < count else None, tasks, verdicts)
+    tried = len(rows) if len(rows) < count else None
+    return {"checker": checker.name, "limit": tried, **_report(tasks, verdicts)}
 
 
 def judged(
@@ -270,16 +254,9 @@ def original(task: Task) -> Task:
 
 def theorems(dataset: Dataset, source: str | None, rows: Sequence[int]) -> list[Task]:
     """The theorem of each validation row with its original proof, from the commit itself."""
-    table = pq.read_table(
-        dataset.folder / TABLE_FILE, columns=["path", "proof_start", "split", "row"]
-    )
-    table = table.filter(pc.equal(table["split"], "validation"))
-    places = {
-        row: (path, start)
-        for path, start, row in zip(
-            *(table[key].to_pylist() for key in ("path", "proof_start", "row")), strict=True
-        )
-    }
+    columns, filters = ["path", "proof_start", "row"], [("split", "=", "validation")]
+    table = pq.read_table(dataset.folder / TABLE_FILE, columns=columns, filters=filters)
+    places = {one["row"]: (one["path"], one["proof_start"]) for one in table.to_pylist()}
     texts = _sources(dataset, source, {places[row][0] for row in rows})
     found = []
     for row in rows:
@@ -318,8 +295,10 @@ def generated(
         row: table.tokens(row)[: table.value(row, "target_start")][longest - context :]
         for row in rows
     }
+    order = sorted(rows, key=lambda row: (len(prompts[row]), row))  # similar lengths together
     reporter.start("generate", len(rows), len(rows))
-    for part in _batches(prompts, _BATCH):
+    for start in range(0, len(order), _BATCH):
+        part = order[start : start + _BATCH]
         kept = all(row in log.texts for row in part)
         if not kept:
             chosen = [prompts[row] for row in part]
@@ -341,10 +320,3 @@ def _decoded(
         for tokens in continuations(model, prompts, longest, stop=eot)
     ]
     return [None if text is None else text.decode("utf-8", "surrogateescape") for text in ended]
-
-
-def _batches(prompts: dict[int, Any], size: int) -> Iterator[list[int]]:
-    """Prompts of similar length together."""
-    order = sorted(prompts, key=lambda row: (len(prompts[row]), row))
-    for start in range(0, len(order), size):
-        yield order[start : start + size]

@@ -170,7 +170,9 @@ def run_lean(
                 heard(fields)
             code = child.poll()
         finally:
-            _stop(child)
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
         said = printed.read_bytes().decode(errors="replace")
     if results[-1:] == [[_END]]:
         return LeanRun(_messages(said), results[:-1], "")
@@ -246,9 +248,3 @@ def _start(command: list[str], base: Path, printed: Path) -> subprocess.Popen[by
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-
-
-def _stop(child: subprocess.Popen[bytes]) -> None:
-    if child.poll() is None:
-        os.killpg(child.pid, signal.SIGKILL)
-        child.wait()

@@ -163,7 +163,7 @@ def _check_proofs(args: argparse.Namespace) -> int:
         limit=args.limit,
         log=ProofLog(folder / "proofs.jsonl", checkpoint=run.sha256),
         reporter=reporter_of(args),
-    ).as_json()
+    )
     result = read_result(run.result)
     add_extra(result, "proof_check", found, provenance(compute_device(args)))
     write_result(run.result, result)

@@ -97,9 +97,8 @@ def test_counts_by_hand(dataset) -> None:
     # Of those in Order: one never ends, one says sorry, one is wrong.
     texts[order[0]], texts[order[1]], texts[order[2]] = None, " sorry", " wrong"
     checker = Believer()
-    report = check_proofs(
-        Parrot(dict(zip(prompts(dataset), texts, strict=True))), dataset, checker
-    ).as_json()
+    parrot = Parrot(dict(zip(prompts(dataset), texts, strict=True)))
+    report = check_proofs(parrot, dataset, checker)
     elsewhere = total - len(order)
     assert report["generated"] == total
     assert report["checked"] == len(order)
@@ -133,7 +132,7 @@ def test_nothing_checked_is_no_share(dataset) -> None:
             return Verdict("unchecked", "no-answer")
 
     model = Parrot(dict.fromkeys(prompts(dataset), " x"))
-    report = check_proofs(model, dataset, Absent()).as_json()
+    report = check_proofs(model, dataset, Absent())
     assert (report["checked"], report["proved"], report["share"]) == (0, 0, None)
     assert report["failed"] == {}
 
@@ -144,7 +143,7 @@ def test_refused_text_counts_only_where_the_original_passes(dataset) -> None:
             return Verdict("failed", "error")
 
     model = Parrot(dict.fromkeys(prompts(dataset), " sorry"))
-    report = check_proofs(model, dataset, Nothing()).as_json()
+    report = check_proofs(model, dataset, Nothing())
     assert (report["checked"], report["failed"]) == (0, {})
     assert report["unchecked"] == {"original-fails": report["generated"]}
 
@@ -194,7 +193,7 @@ def test_silence_is_no_proof(dataset) -> None:
             return Verdict("proved", "proved")
 
     model = Parrot(dict.fromkeys(prompts(dataset), ""))
-    report = check_proofs(model, dataset, Generous(), limit=2).as_json()
+    report = check_proofs(model, dataset, Generous(), limit=2)
     assert report["failed"] == {"empty": 2}
 
 
@@ -234,7 +233,7 @@ def answers(dataset) -> dict[tuple[int, ...], str | None]:
 
 def test_a_killed_check_goes_on_and_ends_the_same(dataset, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(proof_check, "_BATCH", 2)
-    expected = check_proofs(Parrot(answers(dataset)), dataset, Believer(), limit=COUNT).as_json()
+    expected = check_proofs(Parrot(answers(dataset)), dataset, Believer(), limit=COUNT)
 
     def attempt(generations: int, judgements: int):
         model = MortalParrot(answers(dataset), generations)
@@ -251,7 +250,7 @@ def test_a_killed_check_goes_on_and_ends_the_same(dataset, tmp_path, monkeypatch
     assert attempt(3, 9) is None, "texts of the first three batches are kept"
     ended = attempt(0, COUNT - 1)
     assert ended is not None, "so are all texts, and verdicts"
-    assert ended.as_json() == expected
+    assert ended == expected
 
 
 @pytest.mark.parametrize("changed", ["checkpoint", "root", "checker", "limit"])
