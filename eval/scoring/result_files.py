@@ -182,8 +182,14 @@ def read_results(folders: list[Path]) -> list[dict[str, Any]]:
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
             if not _is_another_kind(path):
                 result = read_result(path)
-                _require_name(path, result["run"])
-                found.setdefault(result["run"], result)
+                run = found.setdefault(result["run"], result)["run"]
+                if path.stem != run:
+                    raise CorruptionError(
+                        f"result {path} is that of run {run}: renamed or swapped",
+                        kind="result-renamed",
+                        fix=f"name it {run}.json, or score the run again",
+                        path=str(path),
+                    )
         for result in unpack(folder):
             found.setdefault(result["run"], _checked(result, folder / RUNS, FORMAT))
     results = [found[name] for name in sorted(found)]
@@ -205,16 +211,6 @@ def _require_one_content(results: list[dict[str, Any]]) -> None:
                 found=content,
                 expected=contents[root],
             )
-
-
-def _require_name(path: Path, run: str) -> None:
-    if path.stem != run:
-        raise CorruptionError(
-            f"result {path} is that of run {run}: renamed or swapped",
-            kind="result-renamed",
-            fix=f"name it {run}.json, or score the run again",
-            path=str(path),
-        )
 
 
 def _is_another_kind(path: Path) -> bool:

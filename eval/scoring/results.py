@@ -22,7 +22,7 @@ from tangobench.eval.scoring.generate import exact_match
 from tangobench.eval.scoring.nll import TOKENS_AT_ONCE, bits_per_byte, breakdowns, score
 from tangobench.eval.scoring.probes import probes
 from tangobench.eval.scoring.result_files import FORMAT, read_result, write_result
-from tangobench.eval.scoring.tally import Scored
+from tangobench.eval.scoring.tally import MatchReport, Scored, Tally
 from tangobench.model import build
 from tangobench.model.language import LanguageModel
 from tangobench.model.training import checkpoint
@@ -118,11 +118,10 @@ def evaluate(
     dataset = found.dataset()
     if match_answers:
         require_questions(dataset)
-    model = found.model(device)
-    body = _body(found, dataset, folder)
-    body |= _scores(model, dataset, found.run, tokens_at_once, reporter, probe=probe)
+    scorer = _Scorer(found.model(device), found.run, tokens_at_once, reporter)
+    body = _body(found, dataset, folder) | _scores(scorer, dataset, probe)
     if match_answers:
-        body["exact_match"] = exact_match(model, dataset, reporter=reporter).as_json()
+        body["exact_match"] = exact_match(scorer.model, dataset, reporter=reporter).as_json()
     body["scored_with"] = provenance(device)
     _keep_measured(found.result, body)
     return write_result(found.result, body)
@@ -149,21 +148,41 @@ def add_extra(body: dict[str, Any], key: str, value: Any, code: dict[str, Any]) 
     body |= {"measured_with": others} if others else {}
 
 
-def _scores(
-    model: LanguageModel,
-    dataset: Dataset,
-    run: Run,
-    tokens_at_once: int,
-    reporter: Reporter,
-    *,
-    probe: bool,
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Scorer:
+    model: LanguageModel
+    run: Run
+    tokens_at_once: int
+    reporter: Reporter
+
+    def score(self, stream: Stream, name: str) -> Scored:
+        """The scores of a split; refuses those that are no numbers."""
+        found = score(
+            self.model,
+            stream,
+            precision=self.run.recipe.precision,
+            tokens_at_once=self.tokens_at_once,
+            reporter=self.reporter,
+            label=name,
+        )
+        bad = np.flatnonzero(~np.isfinite(found.nll))
+        if len(bad):
+            raise InputError(
+                f"{self.run.name}: the NLL of {name} is not finite, first in validation row "
+                f"{found.row[bad[0]]}; nothing was written",
+                kind="score-not-finite",
+                fix="the last step spoilt the weights: train with a lower learning rate",
+            )
+        return found
+
+
+def _scores(scorer: _Scorer, dataset: Dataset, probe: bool) -> dict[str, Any]:
     """NLL, bits per byte where tokens are texts, breakdowns and probes of every config."""
     scores: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     probed: dict[str, Any] = {}
     for config in configs_of(dataset):
-        stream = Stream(dataset, config, "validation", context=run.recipe.context)
+        stream = Stream(dataset, config, "validation", context=scorer.run.recipe.context)
         name = dataset.lock.name if config == "default" else f"{dataset.lock.name}_{config}"
         if not len(stream):
             raise InputError(
@@ -171,7 +190,7 @@ def _scores(
                 kind="no-validation-rows",
                 fix="build the dataset with other options; `tangobench plan` says what to expect",
             )
-        found = _finite_score(model, stream, name, run, tokens_at_once, reporter)
+        found = scorer.score(stream, name)
         scores[name] = found.tally().as_json()
         if dataset.tokenizer is not None:
             scores[name] |= bits_per_byte(found, stream, dataset.tokenizer.token_bytes)
@@ -186,34 +205,6 @@ def _scores(
         # The paper's joint score: both tasks count the same, whatever their numbers of tokens.
         scores[f"{dataset.lock.name}_joint"] = {"nll": sum(s["nll"] for s in scores.values()) / 2}
     return {"scores": scores, "breakdowns": parts} | ({"probes": probed} if probe else {})
-
-
-def _finite_score(
-    model: LanguageModel,
-    stream: Stream,
-    name: str,
-    run: Run,
-    tokens_at_once: int,
-    reporter: Reporter,
-) -> Scored:
-    """The scores of a split; refuses those that are no numbers."""
-    found = score(
-        model,
-        stream,
-        precision=run.recipe.precision,
-        tokens_at_once=tokens_at_once,
-        reporter=reporter,
-        label=name,
-    )
-    bad = np.flatnonzero(~np.isfinite(found.nll))
-    if len(bad):
-        raise InputError(
-            f"{run.name}: the NLL of {name} is not finite, first in validation row "
-            f"{found.row[bad[0]]}; nothing was written",
-            kind="score-not-finite",
-            fix="the last step spoilt the weights: train with a lower learning rate",
-        )
-    return found
 
 
 def require_questions(dataset: Dataset) -> None:
@@ -298,14 +289,17 @@ def score_on(
     require_test_set(tests, own)
     if not _is_scored(found, own):
         evaluate(folder, device=device, tokens_at_once=tokens_at_once, reporter=reporter)
-    model = found.model(device)
+    scorer = _Scorer(found.model(device), found.run, tokens_at_once, reporter)
     tested: dict[str, Any] = {"data": _data_of(tests), "scores": {}, "modules": {}}
     for config in tests.lock.configs:
         stream = Stream(tests, config, _TEST, context=found.run.recipe.context)
-        scored = _finite_score(model, stream, config, found.run, tokens_at_once, reporter)
+        scored = scorer.score(stream, config)
         tested["scores"][config] = scored.tally().as_json()
-        tested["modules"][config] = _modules(model, tests, config, stream, scored, reporter)
+        numbers = stream.table.column("combination").astype(np.int64)[scored.row]
         stream.close()
+        names = tests.lock.notes["combinations"]  # MODULE/PART
+        matches = exact_match(scorer.model, tests, config=config, split=_TEST, reporter=reporter)
+        tested["modules"][config] = _modules(names, scored.by(numbers, names), matches)
     body = read_result(found.result)
     tests_of = {**body.get("tests", {}), tests.lock.name: tested}
     add_extra(body, "tests", tests_of, provenance(device))
@@ -351,18 +345,9 @@ def _is_scored(found: Finished, dataset: Dataset) -> bool:
 
 
 def _modules(
-    model: LanguageModel,
-    tests: Dataset,
-    config: str,
-    stream: Stream,
-    scored: Scored,
-    reporter: Reporter,
+    names: list[str], tallies: dict[str, Tally], matches: MatchReport
 ) -> dict[str, dict[str, Any]]:
-    """NLL and right answers by module of a test set's config."""
-    names = tests.lock.notes["combinations"]  # MODULE/PART
-    numbers = stream.table.column("combination").astype(np.int64)[scored.row]
-    matches = exact_match(model, tests, config=config, split=_TEST, reporter=reporter)
-    tallies = scored.by(numbers, names)
+    """NLL and right answers by module."""
     return {
         name.partition("/")[0]: {
             **{"sum": tallies[name].sum, "count": tallies[name].count},
