@@ -1,31 +1,133 @@
 """Runners beyond this machine's processes: Dask alone, and Prefect over processes or Dask.
 
-- Each is one more way to map a function over units; results are ordered and equal.
-- A Dask worker that dies loses its batch only; the scheduler gives it to another one.
-- Leaving a runner, in peace or by an exception, leaves no process and no queued unit behind.
+A Prefect task costs about 50 ms of CPU (driver and server), and 370 ms of time on Dask; a unit may
+take a millisecond. So units run in batches, which cannot change a result: a unit sees no batch.
 
-Usage: `with dask_runner("tcp://10.0.0.1:8786") as runner: api.run(request, runner)`.
+- The size of a batch follows the measured pace, so that the share of orchestration is the same on a
+  busy machine; the first ones are small, so that errors come soon, and so are the last ones.
+- Results come in the order of the items. A Dask worker that dies loses its batch only.
+- Leaving a runner, in peace or by an exception, leaves no process and no queued unit behind.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import logging
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal
+from concurrent.futures import CancelledError, ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeVar
 
 from tangobench.errors import ResourceError, UsageError
-from tangobench.flows._batches import Batch, Done, Pace, batch_name, ordered, run_units
-from tangobench.pipeline.core.pool import Runner, make_runner
+from tangobench.pipeline.core.pool import Runner, make_runner, start_pool, stop_pool
 
 RunnerKind = Literal["processes", "dask"]
+Pending = TypeVar("Pending")
+Function = Callable[[Any], Any]
 
 _THREADS: Final = 3  # batches in flight on one machine: two share the pool, the next one waits
-# CPU seconds of work per batch. A task costs 50 ms of CPU (driver and server) in a thread, 370 ms
-# on Dask: under 5% in both cases.
+# CPU seconds of work per batch: orchestration stays under 5% in both cases.
 _THREAD_SECONDS: Final = 4.0
 _DASK_SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 30.0
+_GROWTH: Final = 8  # at most, from one batch to the next: one lucky batch must not starve workers
+_SHRINK: Final = 4  # at most, at the end of a stage: many tiny batches would cost more than idling
+_LONGEST: Final = 60.0  # seconds between two signs of life
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a batch returns: its values, the CPU seconds of its units and the time it took."""
+
+    values: list[Any]
+    work: float
+    wall: float
+
+
+class Batch:
+    """Units to run together; without a pool they run where the task runs, one by one.
+
+    A plain class on purpose: Prefect and Dask search dataclasses, lists and tuples for futures,
+    item by item, and would take this one apart.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        items: Sequence[Any],
+        labels: Sequence[str],
+        pool: ProcessPoolExecutor | None = None,
+    ) -> None:
+        self.function, self.items, self.labels, self.pool = function, items, labels, pool
+
+
+def timed(function: Function, item: Any) -> tuple[Any, float]:
+    """One unit's value and the CPU seconds it took."""
+    began = time.process_time()
+    value = function(item)
+    return value, time.process_time() - began
+
+
+def run_units(batch: Batch) -> Done:
+    """Run a batch here, one unit after another."""
+    began = time.monotonic()
+    return finished([timed(batch.function, item) for item in batch.items], began)
+
+
+def finished(pairs: Sequence[tuple[Any, float]], began: float) -> Done:
+    """The result of a batch that began at `began` from what `timed` gave for its units."""
+    values = [value for value, _ in pairs]
+    return Done(values, sum(work for _, work in pairs), time.monotonic() - began)
+
+
+class Pace:
+    """Decides how many units the next batch holds: about `seconds` of CPU work."""
+
+    def __init__(self, *, seconds: float, in_flight: int, first: int = 1) -> None:
+        self.in_flight = max(1, in_flight)
+        self._seconds = seconds
+        self._size = max(1, first)
+
+    def size(self, remaining: int) -> int:
+        """Units of the next batch; near the end they are spread over all places."""
+        least = math.ceil(self._size / _SHRINK)
+        return min(remaining, self._size, max(least, math.ceil(remaining / self.in_flight)))
+
+    def learn(self, done: Done) -> None:
+        """Take the pace of a finished batch into account."""
+        by_work = self._seconds / max(done.work, 1e-6)
+        by_wall = _LONGEST / max(done.wall, 1e-6)
+        wanted = math.floor(len(done.values) * min(by_work, by_wall))
+        self._size = max(1, min(wanted, self._size * _GROWTH))
+
+
+def ordered(
+    items: Sequence[Any],
+    labels: Sequence[str],
+    submit: Callable[[Sequence[Any], Sequence[str]], Pending],
+    collect: Callable[[Pending], Done],
+    pace: Pace,
+) -> Iterator[Any]:
+    """Values in the order of `items`, computed in batches through `submit` and `collect`."""
+    running: collections.deque[Pending] = collections.deque()
+    begun = 0
+    while begun < len(items) or running:
+        while begun < len(items) and len(running) < pace.in_flight:
+            end = begun + pace.size(len(items) - begun)
+            running.append(submit(items[begun:end], labels[begun:end]))
+            begun = end
+        done = collect(running.popleft())
+        pace.learn(done)
+        yield from done.values
+
+
+def batch_name(labels: Sequence[str]) -> str:
+    """What a person reads for a batch: its first label, and how many more there are."""
+    more = f" and {len(labels) - 1:,} more" if len(labels) > 1 else ""
+    return f"{labels[0]}{more}"
 
 
 class DaskRunner:
@@ -35,12 +137,8 @@ class DaskRunner:
         self._address = address
         self._client = _connect(address)
 
-    def map(
-        self, function: Callable[[Any], Any], items: Sequence[Any], labels: Sequence[str]
-    ) -> Iterator[Any]:
+    def map(self, function: Function, items: Sequence[Any], labels: Sequence[str]) -> Iterator[Any]:
         """Results in order; a failure forgets the batches that have not begun."""
-        from concurrent.futures import CancelledError
-
         from distributed import KilledWorker
         from distributed.comm.core import CommClosedError
 
@@ -87,8 +185,6 @@ class PrefectRunner:
     def __init__(self, workers: int, address: str | None = None) -> None:
         from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
-        from tangobench.pipeline.core.pool import start_pool
-
         self._pool = None
         self._workers = workers
         self._tasks: TaskRunner[Any]
@@ -102,23 +198,23 @@ class PrefectRunner:
             self._tasks = DaskTaskRunner(address=address)
         self._tasks.__enter__()
 
-    def map(
-        self, function: Callable[[Any], Any], items: Sequence[Any], labels: Sequence[str]
-    ) -> Iterator[Any]:
+    def map(self, function: Function, items: Sequence[Any], labels: Sequence[str]) -> Iterator[Any]:
         """Results in order; on any failure this machine's workers are stopped at once."""
-        from tangobench.flows._tasks import run_batch
+        from tangobench.flows._run import run_batch
 
         def submit(part: Sequence[Any], names: Sequence[str]) -> Any:
             batch = Batch(function, part, names, self._pool)
-            parameters = {"name": batch_name(names), "batch": batch}
-            return self._tasks.submit(run_batch, parameters)
+            return self._tasks.submit(run_batch, {"name": batch_name(names), "batch": batch})
 
         def collect(future: Any) -> Done:
             done: Done = future.result()
             return done
 
+        pace = Pace(seconds=_THREAD_SECONDS, in_flight=_THREADS, first=self._workers)
+        if self._pool is None:
+            pace = _dask_pace(self._tasks.client)  # type: ignore[attr-defined]
         try:
-            yield from ordered(items, labels, submit, collect, self._pace())
+            yield from ordered(items, labels, submit, collect, pace)
         except BaseException:
             self._stop()
             raise
@@ -129,36 +225,9 @@ class PrefectRunner:
         with contextlib.suppress(RuntimeError):
             self._tasks.__exit__(None, None, None)
 
-    def _pace(self) -> Pace:
-        if self._pool is None:
-            return _dask_pace(self._tasks.client)  # type: ignore[attr-defined]
-        return Pace(seconds=_THREAD_SECONDS, in_flight=_THREADS, first=self._workers)
-
     def _stop(self) -> None:
-        from tangobench.pipeline.core.pool import stop_pool
-
         if self._pool is not None:
             stop_pool(self._pool)
-
-
-@contextlib.contextmanager
-def closing(runner: Runner) -> Iterator[Runner]:
-    """The runner, closed at the end."""
-    try:
-        yield runner
-    finally:
-        runner.close()
-
-
-def make_flow_runner(kind: str, *, workers: int, address: str | None) -> Runner:
-    """The runner behind `tangobench build --runner`."""
-    if kind not in ("processes", "dask"):
-        raise UsageError(
-            f"--runner {kind} needs a flow run",
-            kind="runner",
-            fix="run `make data-lean` or `python -m tangobench.flows lean`",
-        )
-    return choose("dask" if kind == "dask" else "processes", workers, address)
 
 
 def choose(kind: RunnerKind, workers: int, address: str | None) -> Runner:
@@ -178,8 +247,7 @@ def check(kind: RunnerKind, address: str | None) -> None:
 
 
 def _dask_pace(client: Any) -> Pace:
-    places = sum(client.nthreads().values())
-    return Pace(seconds=_DASK_SECONDS, in_flight=2 * places)
+    return Pace(seconds=_DASK_SECONDS, in_flight=2 * sum(client.nthreads().values()))
 
 
 def _connect(address: str) -> Any:

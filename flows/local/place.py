@@ -23,12 +23,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import ClassVar, Final
 from urllib.parse import urlsplit
+
+from pydantic import ConfigDict, TypeAdapter
 
 from tangobench.errors import UsageError
 from tangobench.flows import _api
-from tangobench.flows.local import process as _process
 from tangobench.flows.local.process import Process
 
 PORT: Final = 4200  # Prefect's usual one; another is taken when it is in use
@@ -42,9 +43,14 @@ WORKER: Final = ("-m", "prefect", "worker", "start")
 class State:
     """What runs, and which of it was started here."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
     url: str
     server: Process | None = None
     worker: Process | None = None
+
+
+_STATE: Final = TypeAdapter(State)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,8 +88,8 @@ class Place:
             with contextlib.suppress(OSError):
                 path.replace(path.with_suffix(".json.odd"))
             print(
-                f"{path} is not a state that `make deploy` wrote ({error}): renamed to "
-                f"{path.name}.odd, nothing in it was used or stopped",
+                f"{path} is not a state that `make deploy` wrote ({type(error).__name__}): "
+                f"renamed to {path.name}.odd, nothing in it was used or stopped",
                 file=sys.stderr,
             )
             return None
@@ -157,33 +163,13 @@ def write_private(path: Path, text: str) -> None:
 
 def read_state(path: Path) -> State:
     """A state as `Place.save` writes it; ValueError if it is anything else."""
-    found = json.loads(_read(path))
-    if not isinstance(found, dict) or set(found) != {"url", "server", "worker"}:
-        raise ValueError("it has other fields")
-    url = found["url"]
-    if not isinstance(url, str) or urlsplit(url).scheme not in ("http", "https"):
+    state = _STATE.validate_json(_read(path))
+    if urlsplit(state.url).scheme not in ("http", "https"):
         raise ValueError("url is no address")
-    return State(
-        url=url,
-        server=_recorded("server", found["server"], SERVE),
-        worker=_recorded("worker", found["worker"], WORKER),
-    )
-
-
-def _recorded(name: str, found: Any, form: tuple[str, ...]) -> Process | None:
-    if found is None:
-        return None
-    shape = {"pid": int, "started": float, "command": list}
-    if not isinstance(found, dict) or {k: type(v) for k, v in found.items()} != shape:
-        raise ValueError(f"{name} has other fields")
-    if found["pid"] < 2 or tuple(found["command"][1 : 1 + len(form)]) != form:
-        raise ValueError(f"{name} is a process that `make deploy` does not start")
-    return Process(**{**found, "command": tuple(found["command"])})
-
-
-def alive(process: Process | None) -> bool:
-    """Whether this very process still runs."""
-    return process is not None and _process.alive(process)
+    for found, form in ((state.server, SERVE), (state.worker, WORKER)):
+        if found and (found.pid < 2 or found.command[1 : 1 + len(form)] != form):
+            raise ValueError("it names a process that `make deploy` does not start")
+    return state
 
 
 def environment(place: Place, state: State, *, starting: bool = False) -> dict[str, str]:

@@ -1,9 +1,7 @@
 """Background processes that are stopped exactly: the same process, its children, nothing else.
 
-- A process is known by its pid, start time and command line, so a reused pid is never signalled;
-  of a record from elsewhere the caller checks the command line as well.
-- `stop` ends the process and every descendant it had, politely first.
-
+A process is known by its pid, start time and command line, so a reused pid is never signalled; of a
+record from elsewhere the caller checks the command line as well.
 Usage: `server = start([...], env=env, log=path)`, later `stop(server, seconds=10)`.
 """
 
@@ -15,9 +13,10 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import psutil
+from pydantic import ConfigDict
 
 _CLOCK_SECONDS: Final = 5.0
 
@@ -25,6 +24,8 @@ _CLOCK_SECONDS: Final = 5.0
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Process:
     """One process on this machine, now and later."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     pid: int
     started: float
@@ -34,39 +35,30 @@ class Process:
 def identify(pid: int) -> Process | None:
     """The process that has this pid now; a zombie is none."""
     with contextlib.suppress(psutil.Error):
-        return _record(psutil.Process(pid))
+        found = psutil.Process(pid)
+        return Process(pid=pid, started=found.create_time(), command=tuple(found.cmdline()))
     return None
 
 
-def _record(found: psutil.Process, command: Sequence[str] | None = None) -> Process:
-    words = found.cmdline() if command is None else command
-    return Process(pid=found.pid, started=found.create_time(), command=tuple(words))
-
-
-def alive(process: Process) -> bool:
+def alive(process: Process | None) -> bool:
     """Whether this very process still runs."""
-    found = identify(process.pid)
-    if found is None or found.command != process.command:
+    found = identify(process.pid) if process else None
+    if process is None or found is None or found.command != process.command:
         return False
     return abs(found.started - process.started) < _CLOCK_SECONDS  # clocks are corrected
 
 
-def descendants(process: Process) -> list[Process]:
+def descendants(process: Process | None) -> list[Process]:
     """All children, grandchildren, … of a process."""
     with contextlib.suppress(psutil.Error):
-        if alive(process):
+        if process is not None and alive(process):
             children = psutil.Process(process.pid).children(recursive=True)
             return [found for child in children if (found := identify(child.pid))]
     return []
 
 
 def start(
-    argv: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    cwd: Path,
-    log: Path,
-    keep: Sequence[int] = (),
+    argv: Sequence[str], *, env: Mapping[str, str], cwd: Path, log: Path, keep: Sequence[int] = ()
 ) -> Process:
     """Start `argv` in its own session; its files are the user's alone, its output goes to `log`.
 
@@ -85,17 +77,15 @@ def start(
             pass_fds=keep,
         )
     # Not yet reaped, so it is known even if it has already ended.
-    return _record(psutil.Process(child.pid), argv)
+    started = psutil.Process(child.pid).create_time()
+    return Process(pid=child.pid, started=started, command=tuple(argv))
 
 
-def wait_gone(processes: Sequence[Process], seconds: float) -> bool:
-    """Wait until none of the processes runs; False if the time was too short."""
+def wait_gone(processes: Sequence[Process], seconds: float) -> None:
+    """Wait until none of the processes runs, but not longer than `seconds`."""
     deadline = time.monotonic() + seconds
-    while any(alive(process) for process in processes):
-        if time.monotonic() > deadline:
-            return False
+    while any(map(alive, processes)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    return True
 
 
 def stop(process: Process, *, seconds: float) -> None:
@@ -106,10 +96,9 @@ def stop(process: Process, *, seconds: float) -> None:
         (family, psutil.Process.terminate, seconds / 2),
         (family, psutil.Process.kill, seconds),
     ):
-        for target in targets:
+        for target in filter(alive, targets):
             with contextlib.suppress(psutil.Error):
-                if alive(target):
-                    end(psutil.Process(target.pid))
+                end(psutil.Process(target.pid))
         wait_gone(targets, patience)
     with contextlib.suppress(psutil.Error):
         psutil.Process(process.pid).wait(0)  # takes the exit code of a child of ours

@@ -24,12 +24,10 @@ from typing import IO, Any, Final
 from tangobench.errors import TangobenchError, UsageError
 from tangobench.flows import _api
 from tangobench.flows.local import place as _place
-from tangobench.flows.local import process as _process
 from tangobench.flows.local.place import Place, State
-from tangobench.flows.local.process import Process
-from tangobench.flows.local.server import start_server
+from tangobench.flows.local.process import alive, stop, wait_gone
+from tangobench.flows.local.server import start_server, wait_for
 
-START_SECONDS: Final = 120.0
 _END_SECONDS: Final = 15.0
 LOUD: Final = "RUN NOT RECORDED"
 
@@ -54,7 +52,7 @@ Say = Callable[[str], Any]
 def recorded(place: Place, say: Say) -> Iterator[Record | None]:
     """The API for the runs of this command, announced in one line; None if there is none."""
     state = place.load()
-    if state and _place.alive(state.server):
+    if state and alive(state.server):
         os.environ.update(_place.client_settings(place, state.url))
         say(f"recorded on {state.url}, the server of `make deploy`")
         yield Record(url=state.url)
@@ -80,14 +78,14 @@ def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> Record | N
         stack.callback(_leave, users, state)
         os.environ.update(_place.client_settings(place, state.url))
         # Prefect takes seconds to import: meanwhile the server does the same in its own process.
-        importlib.import_module("tangobench.flows.build_flows")
-        _wait(place, state)
+        importlib.import_module("tangobench.flows.deployments")
+        _ready(place, state)
         if began:
             from tangobench.flows.local import client
 
             client.end_lost_runs(began)
     except (OSError, TangobenchError) as error:
-        say(f"{LOUD}: {error}; the build continues without Prefect")
+        say(f"{LOUD}: {str(error).splitlines()[0]}; the build continues without Prefect")
         return None
     except Exception as error:  # Prefect's own trouble
         say(f"{LOUD}: {type(error).__name__}: {error}; the build continues without Prefect")
@@ -110,7 +108,7 @@ def _find_or_start(place: Place) -> tuple[State, float]:
     with place.locked():
         with contextlib.suppress(OSError, ValueError):
             found = _place.read_state(path)
-            if _place.alive(found.server):
+            if alive(found.server):
                 return found, 0.0
         began = time.time()
         state = start_server(place, 0, "embedded", "--users", str(place.folder / "users"))
@@ -118,21 +116,15 @@ def _find_or_start(place: Place) -> tuple[State, float]:
         return state, began
 
 
-def _wait(place: Place, state: State) -> None:
-    server, deadline = _server(state), time.monotonic() + START_SECONDS
-    while not _api.answers(state.url, path="/ready"):
-        if not _process.alive(server) or time.monotonic() > deadline:
-            _process.stop(server, seconds=5.0)
-            raise TimeoutError(
-                f"the Prefect server did not come up in {START_SECONDS:.0f} s, see "
-                f"{place.folder / 'embedded.log'}"
-            )
-        time.sleep(0.05)
-
-
-def _server(state: State) -> Process:
-    assert state.server is not None
-    return state.server
+def _ready(place: Place, state: State) -> None:
+    """Wait for the server; one that does not come up is stopped."""
+    log = place.folder / "embedded.log"
+    try:
+        wait_for("server", lambda: _api.answers(state.url, path="/ready"), state.server, log)
+    except TangobenchError:
+        if state.server:
+            stop(state.server, seconds=5.0)
+        raise
 
 
 def _leave(users: IO[bytes], state: State) -> None:
@@ -144,7 +136,7 @@ def _leave(users: IO[bytes], state: State) -> None:
     except BlockingIOError:
         return  # the server ends with another command
     fcntl.flock(users, fcntl.LOCK_UN)
-    _process.wait_gone([_server(state)], _END_SECONDS)
+    wait_gone([state.server] if state.server else [], _END_SECONDS)
 
 
 def _drain() -> None:

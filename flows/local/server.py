@@ -35,12 +35,11 @@ from tangobench.flows.local.place import (
     WORKER,
     Place,
     State,
-    alive,
     environment,
     remove_toml,
     write_toml,
 )
-from tangobench.flows.local.process import Process
+from tangobench.flows.local.process import Process, alive
 
 POOL = "tangobench"
 START_SECONDS = 180.0  # a fresh database takes 12 to 21 s on two idle cores, much more when busy
@@ -60,20 +59,32 @@ def listener(wanted: int) -> socket.socket:
     raise ResourceError("no free port on 127.0.0.1", kind="no-port", fix="close a program")
 
 
-def _tail(log: Path, lines: int = 15) -> str:
-    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
-
-
-def _wait(what: str, ready: Callable[[], bool], process: Process, log: Path) -> None:
+def wait_for(what: str, ready: Callable[[], bool], process: Process | None, log: Path) -> None:
+    """Wait until a started process is ready; an error shows the end of its log."""
     deadline = time.monotonic() + START_SECONDS
     while not ready():
-        if not _process.alive(process) or time.monotonic() > deadline:
+        if not alive(process) or time.monotonic() > deadline:
+            tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
             raise ResourceError(
-                f"the {what} did not start; the end of {log}:\n{_tail(log)}",
+                "\n".join([f"the {what} did not start; the end of {log}:", *tail]),
                 kind=f"prefect-{what}",
                 fix=f"read {log}, then run `make undeploy` and `make deploy`",
             )
-        time.sleep(0.2)
+        time.sleep(0.1)
+
+
+def _prefect(place: Place, state: State, *words: str, starting: bool = False) -> str:
+    """Run a prefect command; what it said if it failed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", *words],
+        env=environment(place, state, starting=starting),
+        cwd=place.root,
+        capture_output=True,
+        text=True,
+        umask=0o077,
+        check=False,
+    )
+    return f"\n{done.stdout[-2000:]}{done.stderr[-2000:]}" if done.returncode else ""
 
 
 def start_server(place: Place, wanted: int, name: str, *words: str) -> State:
@@ -99,9 +110,8 @@ def _start_server(place: Place, wanted: int) -> State:
     _say("starting the Prefect server: about 20 s, longer on a busy machine …")
     state = start_server(place, wanted, "server")
     place.save(state)
-    assert state.server is not None
     log = place.folder / "server.log"
-    _wait("server", lambda: _api.answers(state.url, path="/ready"), state.server, log)
+    wait_for("server", lambda: _api.answers(state.url, path="/ready"), state.server, log)
     return state
 
 
@@ -133,10 +143,9 @@ def _find_server(place: Place, port: int) -> State:
 
 
 def _taken(url: str) -> bool:
-    address = urlsplit(url)
     with socket.socket() as probe:
         probe.settimeout(3.0)
-        return probe.connect_ex(("127.0.0.1", address.port or 80)) == 0
+        return probe.connect_ex(("127.0.0.1", urlsplit(url).port or 80)) == 0
 
 
 def _start_worker(place: Place, state: State) -> State:
@@ -149,15 +158,11 @@ def _start_worker(place: Place, state: State) -> State:
     name, log = f"tangobench-{secrets.token_hex(4)}", place.folder / "worker.log"
     words = ("--pool", POOL, "--type", "process", "--name", name, "--install-policy", "never")
     _say("starting the worker: about 10 s …")
-    worker = _process.start(
-        [sys.executable, *WORKER, *words],
-        env=environment(place, state),
-        cwd=place.root,
-        log=log,
-    )
+    command = [sys.executable, *WORKER, *words]
+    worker = _process.start(command, env=environment(place, state), cwd=place.root, log=log)
     state = replace(state, worker=worker)
     place.save(state)
-    _wait("worker", lambda: name in client.worker_names(POOL), worker, log)
+    wait_for("worker", lambda: name in client.worker_names(POOL), worker, log)
     if state.server is not None:
         # A new worker on our own server: a run that still looks alive lost its process before.
         client.end_runs(POOL, None, "its worker is gone")
@@ -166,17 +171,9 @@ def _start_worker(place: Place, state: State) -> State:
 
 def _register(place: Place, state: State) -> None:
     _say("registering the deployments of prefect.yaml: about 5 s …")
-    done = subprocess.run(
-        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
-        env=environment(place, state),
-        cwd=place.root,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
+    if said := _prefect(place, state, "--no-prompt", "deploy", "--all"):
         raise UsageError(
-            f"`prefect deploy --all` failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}",
+            f"`prefect deploy --all` failed:{said}",
             kind="prefect-deploy",
             fix="correct prefect.yaml",
         )
@@ -216,7 +213,7 @@ def _stop(place: Place) -> State | None:
     gone = [name for name in ("server", "worker") if (p := getattr(state, name)) and not alive(p)]
     if gone:
         _say(f"no longer running: the {' and the '.join(gone)}")
-    children = _process.descendants(state.worker) if state.worker else []
+    children = _process.descendants(state.worker)
     if (state.server is None or alive(state.server)) and _api.answers(state.url):
         from tangobench.flows.local import client
 
@@ -264,18 +261,10 @@ def shell(place: Place) -> str:
 def initialise(place: Place) -> None:
     """Create the database ahead of its first use, so that the first run need not wait for it."""
     place.prepare()
-    done = subprocess.run(
-        [sys.executable, "-m", "prefect", "server", "database", "upgrade", "--yes"],
-        env=environment(place, State(url=f"http://127.0.0.1:{PORT}/api"), starting=True),
-        cwd=place.root,
-        capture_output=True,
-        text=True,
-        umask=0o077,
-        check=False,
-    )
-    if done.returncode:
+    state = State(url=f"http://127.0.0.1:{PORT}/api")
+    if said := _prefect(place, state, "server", "database", "upgrade", "--yes", starting=True):
         raise ResourceError(
-            f"the Prefect database was not created:\n{done.stdout[-2000:]}{done.stderr[-2000:]}",
+            f"the Prefect database was not created:{said}",
             kind="prefect-database",
             fix="the first `make data-*` tries again",
         )

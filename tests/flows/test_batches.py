@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tangobench.flows._batches import Batch, Done, Pace, batch_name, ordered, run_units
+from tangobench.flows._runner import Batch, Done, Pace, batch_name, ordered, run_units
 
 
 class Clockwork:

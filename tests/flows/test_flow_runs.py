@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.prefect, pytest.mark.xdist_group("prefect")]
 
 @pytest.fixture
 def build(prefect_server, toy, tmp_path):
-    from tangobench.flows.build_flows import build_lean
+    from tangobench.flows.deployments import build_lean
 
     def run(out="out", **options):
         options = {"workers": 2, **options}
@@ -119,7 +119,7 @@ def test_a_flow_takes_every_field_of_a_request():
     import dataclasses
     import inspect
 
-    from tangobench.flows.build_flows import BUILDS
+    from tangobench.flows.deployments import BUILDS
 
     wanted = {field.name for field in dataclasses.fields(api.Request)} - {"wait_seconds"}
     wanted |= {"config", "commit", "root", "holdout", "workers", "runner", "address"}
@@ -130,7 +130,7 @@ def test_a_flow_takes_every_field_of_a_request():
 
 def test_overrides_give_one_root_by_flow_and_command_line(prefect_server, tmp_path, capsys):
     from tangobench import cli
-    from tangobench.flows.build_flows import build_lean
+    from tangobench.flows.deployments import build_lean
 
     words = [
         "build",
@@ -192,7 +192,7 @@ def test_half_of_a_dask_request_is_refused(build):
 
 
 def test_verify_flow_passes_and_then_names_the_damaged_file(prefect_server, sample, tmp_path):
-    from tangobench.flows.verify_flow import verify
+    from tangobench.flows.deployments import verify
 
     name = "dm_math-sample"
     folder = Path(shutil.copytree(sample("dm_math") / name, tmp_path / name))

@@ -21,7 +21,7 @@ pytestmark = [
 
 
 def run_flow(dataset, out, **options):
-    from tangobench.flows.build_flows import BUILDS
+    from tangobench.flows.deployments import BUILDS
 
     state = BUILDS[dataset](out=str(out), return_state=True, **options)
     assert state.is_completed(), state.message

@@ -40,7 +40,7 @@ def test_a_units_error_arrives_as_itself(dask_cluster, toy, tmp_path):
 
 
 def in_flow(cluster, out):
-    from tangobench.flows.build_flows import build_lean
+    from tangobench.flows.deployments import build_lean
 
     options = {"out": str(out), "runner": "dask", "address": cluster.address}
     state = build_lean(**options, return_state=True)

@@ -23,7 +23,7 @@ import sys
 sys.path.insert(0, {here!r})
 import toy_run
 
-from tangobench.flows.build_flows import build_lean
+from tangobench.flows.deployments import build_lean
 """
 
 

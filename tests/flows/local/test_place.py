@@ -18,7 +18,8 @@ from tangobench.errors import UsageError
 from tangobench.flows import _api
 from tangobench.flows.local import process as _process
 from tangobench.flows.local import server
-from tangobench.flows.local.place import Place, State, alive, remove_toml, write_toml
+from tangobench.flows.local.place import Place, State, remove_toml, write_toml
+from tangobench.flows.local.process import alive
 
 URL = "http://127.0.0.1:14999/api"
 USERS = '[api]\nurl = "http://127.0.0.1:14998/api"\n'

@@ -1,0 +1,240 @@
+"""Inside a flow run: its tasks, what a person sees of it in the Prefect UI, and how it ends.
+
+- A task returns small records, never data; nothing is cached or persisted by Prefect, because the
+  unit store resumes by content. A unit tries again by itself after a passing I/O fault.
+- Logs, progress bars and artifacts decide nothing: an API that takes none does not fail a build.
+- An expected error ends the run as failed with its own message and the next step.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from prefect import get_client, get_run_logger, task
+from prefect.artifacts import (
+    create_markdown_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+
+from tangobench.errors import TangobenchError
+from tangobench.flows._runner import Batch, Done, finished, run_units, timed
+from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.pool import worker_died
+from tangobench.pipeline.core.progress import Reporter, units
+from tangobench.pipeline.core.remote import Place
+
+Logger = logging.Logger | logging.LoggerAdapter[Any]
+_GRACE_SECONDS: Final = 20.0  # for Prefect to report; after that nobody is listening
+
+
+@task(name="units", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
+def run_batch(name: str, batch: Batch) -> Done:
+    """Run one batch of units; `name` is what the UI shows."""
+    return run_units(batch) if batch.pool is None else _through_pool(batch, batch.pool)
+
+
+def _through_pool(batch: Batch, pool: ProcessPoolExecutor) -> Done:
+    began = time.monotonic()
+    futures: list[Future[Any]] = [pool.submit(timed, batch.function, item) for item in batch.items]
+    try:
+        return finished([future.result() for future in futures], began)
+    except (BrokenProcessPool, CancelledError):
+        lost = [
+            label
+            for future, label in zip(futures, batch.labels, strict=True)
+            if not future.done() or future.cancelled() or future.exception() is not None
+        ]
+        raise worker_died(lost) from None
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+@task(name="verify", task_run_name="verify {folder}", cache_policy=NO_CACHE, persist_result=False)
+def verify_folder(folder: str) -> dict[str, Any]:
+    """Check every byte of a dataset folder; returns its lock."""
+    from tangobench.pipeline.core.verify import verify
+
+    return verify(Path(folder)).data
+
+
+def artifact_key(*words: str) -> str:
+    """A key as Prefect wants it: lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower()).strip("-")
+
+
+def _plain(line: str) -> str:
+    """A log line that `--watch` can print: it reads `[/…]` as markup and would stop there."""
+    return line.replace("[/", "[ /")
+
+
+class RunReporter(Reporter):
+    """Progress as logs and progress artifacts of the current flow run, told to `also` as well."""
+
+    _every = 5.0  # seconds; each is one call of the API and one log line
+
+    def __init__(
+        self, logger: Logger, dataset: str, profile: str, also: Reporter | None = None
+    ) -> None:
+        super().__init__(stream=io.StringIO())  # no terminal: plain lines, which go to the log
+        self._logger = logger
+        self._dataset, self._profile = dataset, profile
+        self._also = also or Reporter(quiet=True)
+        self._artifact: UUID | None = None
+
+    def say(self, line: str) -> None:
+        """Print a line of its own."""
+        super().say(line)
+        self._also.say(line)
+
+    def start(
+        self, stage: str, count: int, weight: float, parts: Mapping[str, float] | None = None
+    ) -> None:
+        """Open the stage's progress bar."""
+        super().start(stage, count, weight, parts)
+        self._also.start(stage, count, weight, parts)
+        key = artifact_key(self._dataset, self._profile, stage.removeprefix(f"{self._dataset}-"))
+        self._artifact = self._try(
+            lambda: create_progress_artifact(0.0, key=key, description=f"{stage}, {units(count)}")
+        )
+        super().say(f"{stage}: {units(count)}")
+
+    def advance(self, weight: float, **options: Any) -> None:
+        """Count finished units."""
+        super().advance(weight, **options)
+        self._also.advance(weight, **options)
+
+    def finish(self) -> None:
+        """Close the stage's progress bar."""
+        self._update(100.0)
+        super().finish()
+        self._also.finish()
+
+    def _draw(self, line: str) -> None:
+        self._update(100.0 * self._share())
+        super().say(line)
+
+    def _write(self, text: str) -> None:
+        self._logger.info(_plain(text.rstrip("\n")))
+
+    def _update(self, percent: float) -> None:
+        artifact = self._artifact
+        if artifact is not None:
+            self._try(lambda: update_progress_artifact(artifact, progress=percent))
+
+    def _try(self, call: Callable[[], Any]) -> Any:
+        return attempt(call, self._logger)
+
+
+def attempt(call: Callable[[], Any], logger: Logger) -> Any:
+    """Call, or log why not: an artifact is for the eye, and the build continues without it."""
+    try:
+        return call()
+    except Exception as error:
+        logger.warning("artifact not stored: %s", error)
+        return None
+
+
+def finish(work: Callable[[Any], tuple[str, dict[str, Any]]], tags: list[str]) -> State[Any]:
+    """Run the body of a flow and turn its end into a state."""
+    if "PREFECT__FLOW_RUN_ID" in os.environ:  # a Prefect worker started this process
+        threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    logger = get_run_logger()
+    _quiet_engine(logger)
+    attempt(lambda: _add_tags(tags), logger)
+    try:
+        message, data = work(logger)
+    except TangobenchError as error:
+        message = _plain(f"{error.message} (try: {error.fix})" if error.fix else error.message)
+        logger.error(message)
+        return Failed(message=message, data=error)
+    logger.info(message)
+    return Completed(message=message, data=data)
+
+
+def _end_with(parent: int) -> None:
+    """End a run whose worker is gone, so that it neither runs on unseen nor stays RUNNING.
+
+    SIGTERM is what a cancelled run gets: Prefect reports the run as crashed, the build can resume.
+    """
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_GRACE_SECONDS)
+    os._exit(1)
+
+
+class _Expected(logging.Filter):
+    """Drops the engine's traceback of an error that was already told in words."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return not (record.exc_info and isinstance(record.exc_info[1], TangobenchError))
+
+
+def _quiet_engine(logger: Logger) -> None:
+    """Leave the log to the build: no engine line per task, no traceback of an expected error."""
+    logging.getLogger("prefect.task_runs").setLevel(logging.WARNING)
+    own = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
+    for each in (own, logging.getLogger("prefect.engine"), logging.getLogger("prefect.flow_runs")):
+        if not any(isinstance(known, _Expected) for known in each.filters):
+            each.addFilter(_Expected())
+
+
+def _add_tags(tags: list[str]) -> None:
+    """Add tags to the current flow run; those of its deployment stay."""
+    if set(tags) <= set(flow_run.tags):
+        return
+    with get_client(sync_client=True) as client:
+        client.update_flow_run(UUID(flow_run.id), tags=sorted({*flow_run.tags, *tags}))
+
+
+def publish_lock(lock: Lock, folder: Place, logger: Logger) -> None:
+    """The table of the lock, and the dataset card."""
+    key = artifact_key(lock.name, lock.profile)
+    title = f"{lock.name} {lock.profile}: {lock.root[:16]}"
+    rows = _lock_table(lock)
+    attempt(lambda: create_table_artifact(rows, key=f"{key}-lock", description=title), logger)
+    card = folder / "README.md"
+    if isinstance(card, Path) and card.is_file():
+        text = f"`{folder}`\n\n{_without_links(card.read_text(encoding='utf-8'))}"
+        attempt(lambda: create_markdown_artifact(text, key=f"{key}-card"), logger)
+
+
+def _without_links(card: str) -> str:
+    """A dataset card for the UI: no YAML head, and of links only those that a browser can open."""
+    body = re.sub(r"\A---\n.*?\n---\n", "", card, flags=re.DOTALL)
+    return re.sub(r"\[([^\]]*)\]\((?!https?://)[^)]*\)", r"\1", body)
+
+
+def _lock_table(lock: Lock) -> list[dict[str, str]]:
+    """The lock as rows of `what` and `value`."""
+    rows: dict[str, Any] = {}
+    for config, split in dict.fromkeys((s["config"], s["split"]) for s in lock.shards):
+        shards = lock.shards_of(config, split)
+        name = split if config == "default" else f"{config} {split}"
+        rows |= {f"{name} {key}": sum(s[key] for s in shards) for key in ("rows", "tokens")}
+        rows[f"{name} shards"] = len(shards)
+    rows |= {f"dropped: {key}": value for key, value in lock.drops.items()}
+    rows |= {"content root": lock.content_root, "root": lock.root}
+    return [
+        {"what": what, "value": f"{v:,}" if isinstance(v, int) else str(v)}
+        for what, v in rows.items()
+    ]

@@ -1,0 +1,176 @@
+"""The flows of prefect.yaml: a build of every dataset, `verify` and `replicate`.
+
+- Parameters are validated by Prefect before anything runs.
+- A build gives the same root as `tangobench build` with the same options.
+- What is finished is kept, so the same parameters resume.
+
+Usage: `prefect deployment run build-lean -p profile=mini -p 'overrides={"context": 4096}'`.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from prefect import Flow, flow
+from prefect.artifacts import create_markdown_artifact
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from pydantic import NonNegativeFloat, PositiveInt
+
+from tangobench.catalogue import CATALOGUE, TEST_SETS
+from tangobench.flows import _build
+from tangobench.flows._build import OWN_DATA, Where, request_of, run_name, tags_of
+from tangobench.flows._run import (
+    RunReporter,
+    artifact_key,
+    attempt,
+    finish,
+    publish_lock,
+    verify_folder,
+)
+from tangobench.flows._runner import PrefectRunner, RunnerKind, check
+from tangobench.pipeline import api
+from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.remote import PATIENCE
+
+
+def _flow_of(dataset: str) -> Flow[..., State[Any]]:
+    def build(  # noqa: PLR0913, PLR0917 - what a build takes
+        profile: Literal["sample", "mini", "paper"] = "sample",
+        source: str | None = None,
+        out: str = "out",
+        store: str | None = None,
+        manifest: str | None = None,
+        name: str | None = None,
+        kind: str | None = None,
+        title: str = "",
+        licence: str = "",
+        source_url: str = "",
+        stream: bool = False,
+        patience: NonNegativeFloat = PATIENCE,
+        overrides: dict[str, Any] | None = None,
+        config: str | None = None,
+        commit: str | None = None,
+        root: str | None = None,
+        holdout: list[str] | None = None,
+        workers: PositiveInt | None = None,
+        runner: RunnerKind = "processes",
+        address: str | None = None,
+    ) -> State[Any]:
+        """Build a dataset into OUT/DATASET-PROFILE.
+
+        Args:
+            profile: sample (embedded input), mini (real sources) or paper (published sizes).
+            source: Input instead of the profile's own: a folder, a repository or an address.
+            out: Parent folder of the dataset.
+            store: Unit store, a folder or an fsspec address; OUT/.units by default.
+            manifest: A spec of your own, a TOML file.
+            name: Name of a dataset of your own.
+            kind: What builds a dataset of your own.
+            title: Title of the dataset card.
+            licence: Licence of your own input, as an SPDX id.
+            source_url: Where your own input can be found.
+            stream: fineweb: read in ranges instead of downloading once.
+            patience: Seconds that a source may send nothing.
+            overrides: Keys of the spec and their values, as `--set` on the command line.
+            config: fineweb: train on this config of the hub.
+            commit: lean: another commit than the spec's.
+            root: lean: another folder of the repository.
+            holdout: lean: folders that become validation, instead of the hashed share.
+            workers: Worker processes; one per core by default.
+            runner: processes on this machine, or dask.
+            address: Dask scheduler, tcp://HOST:PORT.
+        """
+        given = locals()
+        where = Where(workers=workers, runner=runner, address=address)
+        return _built(request_of(dataset, given), where)
+
+    def named() -> str:
+        return run_name(request_of(dataset, flow_run.parameters))
+
+    if dataset == OWN_DATA:
+        build.__annotations__["profile"] = str  # whatever the manifest calls them
+    title = f"build-{dataset.replace('_', '-')}"
+    return flow(name=title, flow_run_name=named, persist_result=False)(build)
+
+
+def _built(request: api.Request, where: Where) -> State[Any]:
+    """Build with units as Prefect tasks; the final state tells the root or the error."""
+
+    def work(logger: Any) -> tuple[str, dict[str, Any]]:
+        check(where.runner, where.address)
+        reporter = RunReporter(logger, request.name, request.profile, _build.terminal)
+        patient = replace(request, wait_seconds=_build.WAIT_SECONDS)
+        with closing(PrefectRunner(where.count, where.address)) as runner:
+            built = api.run(patient, runner, reporter)
+        publish_lock(built.lock, built.folder, logger)
+        root = built.lock.root
+        return f"root {root}", {"root": root, "folder": str(built.folder), "reused": built.reused}
+
+    return finish(work, tags_of(request))
+
+
+BUILDS: Final = {name: _flow_of(name) for name in (*CATALOGUE, *TEST_SETS, OWN_DATA)}
+build_fineweb = BUILDS["fineweb"]
+build_lean = BUILDS["lean"]
+build_dm_math = BUILDS["dm_math"]
+
+
+@flow(name="verify", flow_run_name="verify-{folder}", persist_result=False)
+def verify(folder: str = "out/lean-sample") -> State[Any]:
+    """Check every byte of a dataset folder against its lock; one fault fails the run.
+
+    Args:
+        folder: The dataset folder, with its manifest.lock.json.
+    """
+    path = Path(folder).absolute()
+
+    def work(logger: Any) -> tuple[str, dict[str, Any]]:
+        lock = Lock(verify_folder(str(path)))
+        publish_lock(lock, path, logger)
+        return f"root {lock.root}", {"root": lock.root, "folder": str(path)}
+
+    return finish(work, ["tangobench", "verify"])
+
+
+@flow(name="replicate", flow_run_name="replicate-{dataset}-{profile}", persist_result=False)
+def replicate(
+    profile: Literal["sample", "mini", "published"] = "sample",
+    dataset: str = "dm_math",
+    out: str = "out",
+    source: str | None = None,
+    workers: PositiveInt | None = None,
+) -> State[Any]:
+    """Train and score the six models of the comparison; the tables are an artifact of the run.
+
+    Args:
+        profile: sample (minutes), mini (hours) or published (days on an accelerator).
+        dataset: What to train on.
+        out: Parent folder of datasets, runs and results.
+        source: Input of the dataset instead of the profile's own.
+        workers: Runs at a time; one per core by default.
+    """
+
+    def work(logger: Any) -> tuple[str, dict[str, Any]]:
+        from tangobench.eval.comparison import replicate as comparison
+        from tangobench.eval.comparison.replications import summary_tables
+        from tangobench.eval.render import render
+
+        summary = comparison.replicate(
+            profile,
+            dataset,
+            Path(out),
+            workers=workers or os.cpu_count() or 1,
+            source=source,
+            reporter=RunReporter(logger, dataset, f"{profile}-replicate"),
+        )
+        text = render(summary_tables(summary), "markdown")
+        key = artifact_key(dataset, profile, "tables")
+        attempt(lambda: create_markdown_artifact(text, key=key, description="tables"), logger)
+        return f"{dataset} {profile}: trained and scored", {"out": str(Path(out).absolute())}
+
+    return finish(work, ["tangobench", dataset.replace("_", "-"), profile, "replicate"])
