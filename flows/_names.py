@@ -1,15 +1,9 @@
 """Lets `prefect deployment run build-lean` find its deployment without the flow's name.
 
-Prefect takes FLOW/DEPLOYMENT only. This module is an entry point of the group `prefect.plugins`;
-`[tool.prefect.plugins]` in pyproject.toml switches it on for commands run in the project folder.
-
-- It acts in one command only, `prefect deployment run`; everything else of Prefect stays as it is.
-- A name with a slash goes to Prefect untouched.
-- A bare name must fit exactly one deployment, by its own name or by its flow's; more than one is
-  an error that lists them, none is Prefect's own "not found".
-- If Prefect's internals change, one line says so and the canonical form keeps working.
-
-Usage: `prefect deployment run build-lean --watch`.
+An entry point of the group `prefect.plugins`, switched on in pyproject.toml for commands run in the
+project folder; it acts in `prefect deployment run` alone. A bare name must fit exactly one
+deployment, by its own name or its flow's. If Prefect's internals change, one line says so and the
+canonical FLOW/DEPLOYMENT keeps working.
 """
 
 from __future__ import annotations
@@ -39,15 +33,14 @@ def pick(name: str, candidates: Sequence[str]) -> str | None:
 
 
 async def _candidates(client: Any, name: str) -> list[str]:
-    from prefect.client.schemas import filters
+    from prefect.client.schemas.filters import DeploymentFilter, FlowFilter
 
+    called = {"name": {"any_": [name]}}
     # Asked by name, not listed: a user's own server may hold more than one page of deployments.
-    fitting = await client.read_deployments(
-        deployment_filter=filters.DeploymentFilter(name=filters.DeploymentFilterName(any_=[name]))
-    )
-    fitting += await client.read_deployments(
-        flow_filter=filters.FlowFilter(name=filters.FlowFilterName(any_=[name]))
-    )
+    fitting = [
+        *await client.read_deployments(deployment_filter=DeploymentFilter.model_validate(called)),
+        *await client.read_deployments(flow_filter=FlowFilter.model_validate(called)),
+    ]
     flows = {flow_id: await client.read_flow(flow_id) for flow_id in {d.flow_id for d in fitting}}
     return sorted({f"{flows[d.flow_id].name}/{d.name}" for d in fitting})
 

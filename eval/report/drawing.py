@@ -1,7 +1,6 @@
 """What charts are drawn with: scales and ticks, frames with axes, markers, bands and labels.
 
 - A `Figure` holds two drawings, wide and narrow, so that text keeps its size on a phone.
-- Ticks are 1, 2, 2.5 or 5 times a power of ten, or powers of the axis' base on a log axis.
 - Coordinates have one decimal: equal inputs give equal bytes everywhere.
 - Overlapping labels are pushed apart, never dropped.
 """

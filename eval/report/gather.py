@@ -1,11 +1,9 @@
 """What a report is made from, and the page that says what every number rests on.
 
-- A folder without a lock is "not built yet"; a damaged one is an error, for a report must not show
-  numbers of data that are not what their lock says.
-- Results and measurements that come with the project are shown too; a run of the same name in the
-  folder takes the place of the project's.
-- Everything is sorted. Timings, hosts and dates stay in each dataset's run.json: the site must not
-  depend on them.
+- A folder without a lock is "not built yet"; a damaged one is an error.
+- Results and measurements that come with the project are shown too, unless the folder has a run of
+  the same name.
+- Timings, hosts and dates stay in each dataset's run.json: the site must not depend on them.
 """
 
 from __future__ import annotations

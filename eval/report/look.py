@@ -1,14 +1,9 @@
 """Look inside models: the NLL of every token of some rows, and where each token's update came from.
 
-- One or two runs on the same dataset, a handful of validation rows, spread evenly.
-- NLLs come from the model as it is scored. Weights come from the reference of the paper's
-  equations (`model/naive.py`): a mixer that is given the identity instead of gates returns the
-  weight of every source. What weights leave of 1 goes to the null gate.
-- GAU's and FLASH's weights have no fixed sum; shares are of the sum of their sizes. An architecture
-  of the user's own has no reference: its NLLs are shown alone.
-
-Shapes: A block applications, H heads, Q shown tokens, T tokens up to the last shown one.
-Usage: `look_context(Path("out"), ["RUN", "OTHER"])`.
+- NLLs come from the model as it is scored, weights from the paper's equations (`model/naive.py`): a
+  mixer that is given the identity instead of gates returns the weight of every source. What weights
+  leave of 1 goes to the null gate; GAU's and FLASH's shares are of the sum of their sizes.
+- Shapes: H heads, Q shown tokens, T tokens up to the last shown one.
 """
 
 from __future__ import annotations

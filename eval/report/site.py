@@ -1,11 +1,9 @@
 """The report: one static site of everything that a folder of datasets and results holds.
 
-- Works with whatever exists; what does not is shown as "not built yet" with the command for it.
+- What does not exist is shown as "not built yet" with the command for it.
 - Every page holds its style and script; it needs no server, no network and no other file.
 - No clock, host, path or order of a set reaches a page: equal inputs give equal bytes.
 - Only pages that an earlier report wrote are ever removed.
-
-Usage: `write_report(Path("out"), Path("out/report"))`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""The few questions and orders the local server needs to send to a Prefect API.
+"""The few questions and orders that the local server sends to a Prefect API.
 
-- The API is the one of the settings: set `PREFECT_API_URL` before this module is imported.
-- A run is asked to cancel first; one that cannot answer any more is marked crashed.
-
-Usage: `worker_names("tangobench")`.
+The API is the one of the settings: set `PREFECT_API_URL` before this module is imported.
 """
 
 from __future__ import annotations
@@ -11,15 +8,15 @@ from __future__ import annotations
 import datetime
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from prefect.client.orchestration import get_client
-from prefect.client.schemas import filters
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.filters import FlowRunFilter, WorkPoolFilter
+from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import PrefectHTTPStatusError
 from prefect.states import Cancelling, Crashed
-from prefect.types import DateTime
 
-LIVE = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+_LIVE: Final = {"state": {"type": {"any_": ["PENDING", "RUNNING", "CANCELLING"]}}}
 
 
 def worker_names(pool: str) -> set[str]:
@@ -37,28 +34,22 @@ def worker_names(pool: str) -> set[str]:
 def _live_runs(pool: str, pids: Sequence[int] | None) -> list[FlowRun]:
     with get_client(sync_client=True) as client:
         runs = client.read_flow_runs(
-            flow_run_filter=filters.FlowRunFilter(
-                state=filters.FlowRunFilterState(type=filters.FlowRunFilterStateType(any_=LIVE))
-            ),
-            work_pool_filter=filters.WorkPoolFilter(name=filters.WorkPoolFilterName(any_=[pool])),
+            flow_run_filter=FlowRunFilter.model_validate(_LIVE),
+            work_pool_filter=WorkPoolFilter.model_validate({"name": {"any_": [pool]}}),
         )
     return [r for r in runs if pids is None or r.infrastructure_pid in [str(p) for p in pids]]
 
 
 def end_lost_runs(before: float) -> None:
     """Mark as crashed what commands started before `before` and could not end themselves."""
+    lost = {
+        **_LIVE,
+        "deployment_id": {"is_null_": True},
+        "tags": {"all_": ["tangobench"]},
+        "start_time": {"before_": datetime.datetime.fromtimestamp(before, tz=datetime.UTC)},
+    }
     with get_client(sync_client=True) as client:
-        lost = client.read_flow_runs(
-            flow_run_filter=filters.FlowRunFilter(
-                state=filters.FlowRunFilterState(type=filters.FlowRunFilterStateType(any_=LIVE)),
-                deployment_id=filters.FlowRunFilterDeploymentId(is_null_=True),
-                tags=filters.FlowRunFilterTags(all_=["tangobench"]),
-                start_time=filters.FlowRunFilterStartTime(
-                    before_=DateTime.fromtimestamp(before, tz=datetime.UTC)
-                ),
-            )
-        )
-        for run in lost:
+        for run in client.read_flow_runs(flow_run_filter=FlowRunFilter.model_validate(lost)):
             client.set_flow_run_state(run.id, Crashed(message="its command is gone"), force=True)
 
 

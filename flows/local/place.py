@@ -1,13 +1,9 @@
 """Where the local Prefect server lives: its folder, its secret, its recorded state, its settings.
 
-- The folder is open to its owner only; so are the files in it (database, logs, secret, state).
-- Every API path and websocket asks for the secret (GET of health and ready excepted), so neither
-  another user of the machine, nor a web page, nor a forged Host header gets in.
-- `state.json` is written as soon as a process is started, so a crash loses none of them; what is
-  in it is believed only as far as the processes themselves confirm it.
-- Server and worker see loopback, a database of their own and no analytics.
-
-Usage: `Place(root=Path.cwd()).load()`.
+- Folder and files (database, logs, secret, state) are open to their owner only; every API path and
+  websocket asks for the secret (GET of health and ready excepted).
+- `state.json` is written as soon as a process is started, so a crash loses none of them; it is
+  believed only as far as the processes themselves confirm it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Where a command's flow runs are recorded: the user's API, our server, or one for the moment.
 
-- With an API configured, there; with the server of `make deploy` running, there; otherwise in
-  `.state/prefect`, through a server that starts with the first command that needs it and ends with
-  the last. Its runs are in the UI after the next `make deploy`: the database is the same.
-- Recording never costs a dataset: a server that does not come up is one loud line.
-
-Usage: `with recorded(Place(root=Path.cwd()), print) as record: ...`.
+The one for the moment records in `.state/prefect`; it starts with the first command that needs it
+and ends with the last. Its runs are in the UI after the next `make deploy`: the database is the
+same. Recording never costs a dataset: a server that does not come up is one loud line.
 """
 
 from __future__ import annotations

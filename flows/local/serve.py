@@ -1,12 +1,8 @@
 """The Prefect API server as a process of its own, on a socket that its starter has bound.
 
-- The starter binds and passes the socket, so nobody else can take the port in between and be
-  given the secret.
-- Settings come from the environment (`place.server_settings`).
+- Nobody else can take the port in between and be given the secret.
 - With `--users FILE` it has no UI and ends by itself when nobody holds a shared lock on FILE any
   more: the kernel releases the lock of a killed command, too.
-
-Usage: `python -m tangobench.flows.local.serve --socket 5`.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
 """A Prefect server and worker on this machine: started, used and stopped as one thing.
 
-- Loopback only, locked by a random string, SQLite under `.state/prefect`, analytics off; nothing
-  outside is asked.
-- `up` uses the API that the user configured when it answers, and a worker that is there; it
-  starts only what is missing, waits until both answer and registers the deployments.
-- `down` stops exactly what `up` started: runs are cancelled first, then worker, then server.
-- `prefect.toml`, written by `up` and removed by `down`, points plain `prefect` commands at it; a
-  file of the user's own is never touched.
-
-Usage: `python -m tangobench.flows.local.server up`, then `prefect deployment run build-lean`.
+- `up` uses the API that the user configured if it answers, and a worker that is there; it starts
+  only what is missing, on loopback, and registers the deployments. `down` stops exactly that: runs
+  are cancelled first, then worker, then server.
+- `prefect.toml` points plain `prefect` commands at it; a file of the user's own is never touched.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """The datasets: one frozen table, and nobody else lists them by hand.
 
-- Loads nothing: a package is named, not imported.
-- A metric belongs to one dataset; the first one of a dataset decides comparisons.
-
+A package is named, not imported. The first metric of a dataset decides comparisons.
 Usage: `CATALOGUE["lean"].context`, `title_of("lean")`, `METRICS["lean_joint"]`.
 """
 

@@ -1,10 +1,7 @@
 """The `tangobench` program: the one place that sees everything, and imports it late.
 
-- A user's mistake is one or two lines on standard error and an exit code of its class; a traceback
-  is a bug.
-- `--json` makes results and errors readable for programs.
-
-Usage: `tangobench build lean --profile sample --workers 2`.
+A user's mistake is one or two lines on standard error and an exit code of its class; a traceback is
+a bug. `--json` makes results and errors readable for programs.
 """
 
 from __future__ import annotations

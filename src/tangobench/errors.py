@@ -1,17 +1,14 @@
 """Errors a user can act on, each with the exit code of its class.
 
-- Every error names what was found, what was expected and the next step (`fix`).
-- `kind` is a stable name for programs (`--json`); `details` carries the values behind the message.
-- Anything that is not a `TangobenchError` is a bug and exits with 1.
+- Every error names what was found, what was expected and the next step (`fix`); `kind` is a stable
+  name for programs (`--json`), `details` carries the values behind the message.
 - No message carries a secret: user names and query strings of addresses, passwords and tokens are
   taken out here, whoever composed the text; tracebacks pass the same filter.
-- `printable` escapes what a terminal would obey; all output of the program passes it.
-
-Usage: `raise InputError("row 7 of a.parquet has no text", kind="text-null", fix="drop the row")`.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Any, ClassVar, Final
 
@@ -89,7 +86,8 @@ class TangobenchError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors travel from worker processes, and keyword-only arguments do not pickle by default.
-        return (_rebuild, (type(self), self.message, self.kind, self.fix, self.details))
+        given = {"kind": self.kind, "fix": self.fix, **self.details}
+        return functools.partial(type(self), **given), (self.message,)
 
     def as_json(self) -> dict[str, Any]:
         """The error as one JSON object, for `--json`."""
@@ -100,12 +98,6 @@ class TangobenchError(Exception):
             "exit_code": self.exit_code,
             "details": self.details,
         }
-
-
-def _rebuild(
-    cls: type[TangobenchError], message: str, kind: str, fix: str, details: dict[str, Any]
-) -> TangobenchError:
-    return cls(message, kind=kind, fix=fix, **details)
 
 
 class UsageError(TangobenchError):
@@ -150,19 +142,9 @@ class ResourceError(TangobenchError):
     meaning = "out of a resource (disk, memory, network)"
 
 
-EXIT_CODES: dict[int, str] = {
+EXIT_CODES: Final = {
     0: "fine",
     1: TangobenchError.meaning,
-    **{
-        cls.exit_code: cls.meaning
-        for cls in (
-            UsageError,
-            MismatchError,
-            CorruptionError,
-            InputError,
-            BusyError,
-            ResourceError,
-        )
-    },
+    **{cls.exit_code: cls.meaning for cls in TangobenchError.__subclasses__()},
     130: "interrupted",
 }
