@@ -1,7 +1,8 @@
 """What a model writes: exact match of answers (DeepMind Mathematics), samples, any prompt.
 
-- An answer's prompt is the row up to its first target (BOS, question, SEP); decoding is greedy and
-  ends at EOS. It counts if and only if its characters equal the generator's, EOS included.
+- An answer's prompt is the row up to its first target (BOS, question, SEP). It is right if greedy
+  decoding gives the generator's characters, EOS included, that is, if each of them has the highest
+  logit after the true ones before it. One parallel pass shows that; near-ties are decoded.
 - Prompts of different lengths share a batch: they are padded behind, where causal models never
   look. Which rows share one cannot change an answer (batch invariance is a test of the models).
 - Samples and parts of the NLL are no results: rows are evenly spaced over the split. A row with a
@@ -31,6 +32,7 @@ from tangobench.pipeline.tokenizer.base import Tokenizer
 from tangobench.pipeline.tokenizer.gpt2 import VOCABULARY_SIZE, gpt2
 
 _LONGEST_ANSWER: Final = 31  # upstream's limit of 30 characters, and EOS
+_CLOSE: Final = 1e-2  # in logits: far above the rounding between a parallel pass and decoding
 _BATCH: Final = 16
 _LONGEST: Final = 128
 
@@ -45,7 +47,7 @@ def exact_match(
     keep_wrong: int = 100,
     reporter: Reporter | None = None,
 ) -> MatchReport:
-    """Decode an answer to every question of a split and compare."""
+    """Whether a model answers each question of a split as the generator does."""
     rows = dataset.rows(config, split)
     report = MatchReport(dataset.lock.notes["combinations"])
     reporter = reporter or Reporter(quiet=True)
@@ -53,22 +55,38 @@ def exact_match(
     # Prompts of similar length together, so that few steps are spent on fed tokens.
     order = np.argsort(rows.column("target_start"), kind="stable").tolist()
     for start in range(0, len(order), batch):
-        indices = order[start : start + batch]
-        prompts = [rows.tokens(index)[: rows.value(index, "target_start")] for index in indices]
-        answers = continuations(model, prompts, _LONGEST_ANSWER, stop=EOS)
-        for index, found in zip(indices, answers, strict=True):
-            _judge(report, rows[index], found, keep_wrong)
-        reporter.advance(len(indices))
+        chosen = [rows[index] for index in order[start : start + batch]]
+        for row, margin in zip(chosen, _margins(model, chosen), strict=True):
+            _judge(report, row, margin, model, keep_wrong)
+        reporter.advance(len(chosen))
     reporter.finish()
     return report
 
 
-def _judge(report: MatchReport, row: dict[str, Any], answer: list[int], keep_wrong: int) -> None:
+@torch.no_grad()
+def _margins(model: Any, rows: Sequence[dict[str, Any]]) -> list[float]:
+    """By how much the right token leads the best other one, at the worst place of each answer."""
+    tokens_BT = padded([row["tokens"] for row in rows]).to(model.embed.device)
+    logits_BTV, right_BT1 = model(tokens_BT)[:, :-1], tokens_BT[:, 1:, None]
+    others_BT = logits_BTV.scatter(2, right_BT1, -torch.inf).amax(2)
+    lead_BT = logits_BTV.gather(2, right_BT1)[..., 0] - others_BT
+    spans = [slice(row["target_start"] - 1, len(row["tokens"]) - 1) for row in rows]
+    return [float(lead_T[span].min()) for lead_T, span in zip(lead_BT, spans, strict=True)]
+
+
+def _judge(
+    report: MatchReport, row: dict[str, Any], margin: float, model: Any, keep_wrong: int
+) -> None:
+    """Count a row; it is decoded if the margin is too small to tell or its wrong answer is kept."""
     start = row["target_start"]
     expected = row["tokens"][start:].tolist()
     report.tried[row["combination"]] += 1
-    # Rows that ended early are filled up with EOS; one that never ended has none.
-    if answer[: len(expected)] == expected:
+    right, answer = margin > 0, []
+    if abs(margin) < _CLOSE or (not right and len(report.wrong) < keep_wrong):
+        (answer,) = continuations(model, [row["tokens"][:start]], _LONGEST_ANSWER, stop=EOS)
+        # A row that ended early is filled up with EOS; one that never ended has none.
+        right = answer[: len(expected)] == expected
+    if right:
         report.correct[row["combination"]] += 1
     elif len(report.wrong) < keep_wrong:
         report.wrong.append(

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tangobench.cli import main
+from tangobench.eval.scoring import generate
 from tangobench.eval.scoring.generate import exact_match
 from tangobench.eval.scoring.result_files import read_result
 from tangobench.eval.scoring.results import evaluate
@@ -28,6 +29,12 @@ class Scripted:
 
     def __init__(self, rule):
         self.rule = rule
+
+    def __call__(self, tokens):
+        """Logits of every position, as in a parallel pass."""
+        prefixes = [[row[: n + 1] for n in range(len(row))] for row in tokens.tolist()]
+        chosen = torch.tensor([[self.rule(tuple(p)) for p in row] for row in prefixes])
+        return torch.nn.functional.one_hot(chosen, 73).float()
 
     def prefill(self, prompt):
         self.seen = prompt.tolist()
@@ -137,6 +144,26 @@ def test_which_rows_share_a_batch_changes_nothing(questions, arch):
     alone, together = (exact_match(model, questions, batch=n) for n in (1, 7))
     assert alone.shares() == together.shares()
     assert sorted(map(str, alone.wrong)) == sorted(map(str, together.wrong))
+
+
+def test_a_parallel_pass_judges_as_decoding_does(questions, monkeypatch):
+    """A model that learnt a third of the rows by heart gives right and wrong answers."""
+    recipe = dataclasses.replace(RECIPES["sample-dm_math-tango"], target_params=30_000)
+    model = build(recipe.model_config(), seed=3)
+    rows = list(questions.rows("default", "validation"))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(30):
+        for row in rows[:6]:
+            tokens = torch.tensor(row["tokens"].astype(int))[None]
+            model.loss(tokens, torch.arange(tokens.shape[1])[None] > 0)[0].backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    found = []
+    for close in (0.0, 1e9):  # decode nothing, decode everything
+        monkeypatch.setattr(generate, "_CLOSE", close)
+        found.append(exact_match(model, questions, keep_wrong=0).shares())
+    assert found[0] == found[1]
+    assert 0 < found[0]["all"]["correct"] < 18
 
 
 @pytest.fixture(scope="module")
