@@ -17,8 +17,8 @@ import torch
 from tangobench.model.kernels import select
 from tangobench.model.training.metrics import read_metrics
 from tangobench.model.training.plan import chip, chip_name, plan
-from tangobench.model.training.provenance import provenance
 from tangobench.model.training.recipes import Run
+from tangobench.model.training.runs import provenance
 from tangobench.model.training.train import Options, dataset_of, train
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import committed_lock

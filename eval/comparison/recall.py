@@ -145,7 +145,7 @@ def train_and_test(task: tuple[Run, Path]) -> dict[str, Any]:
 
     from tangobench.model import build
     from tangobench.model.training.optim import learning_rate, make_optimizer, set_learning_rate
-    from tangobench.model.training.provenance import provenance
+    from tangobench.model.training.runs import provenance
 
     torch.set_num_threads(1)
     run, out = task

@@ -37,9 +37,8 @@ from tangobench.eval.render import Table
 from tangobench.model import build
 from tangobench.model.config import ARCHS, Arch, ModelConfig
 from tangobench.model.language import LanguageModel
-from tangobench.model.training import memory
-from tangobench.model.training.optim import make_optimizer
-from tangobench.model.training.precision import autocast
+from tangobench.model.training import plan
+from tangobench.model.training.optim import autocast, make_optimizer
 from tangobench.model.training.recipes import RECIPES, Precision, Recipe
 
 Task = Literal["train", "decode"]
@@ -167,7 +166,7 @@ def _training(job: Job, model: LanguageModel) -> tuple[Callable[[], None], int]:
     tokens = torch.arange(rows * job.length, device=job.device).view(rows, -1)
     tokens = tokens * 31 % model.config.vocabulary
     marks = torch.ones_like(tokens)
-    size = memory.microbatch(model, rows, job.length, job.precision)
+    size = plan.microbatch(model, rows, job.length, job.precision)
 
     def step() -> None:
         optimizer.zero_grad()

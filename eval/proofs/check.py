@@ -27,7 +27,7 @@ from tangobench.errors import CorruptionError, InputError, UsageError
 from tangobench.eval.intervals import wilson
 from tangobench.eval.proofs.tasks import Decided, Task, Verdict, refusal, theorem_at
 from tangobench.eval.scoring.generate import continuations
-from tangobench.model.training.provenance import code_sha256
+from tangobench.model.training.runs import code_sha256
 from tangobench.pipeline.core import sealed
 from tangobench.pipeline.core.files import LOG_BYTES, explain_os_errors, read_untrusted, write_all
 from tangobench.pipeline.core.hashing import digest

@@ -24,7 +24,7 @@ from tangobench.eval.scoring.tally import PARTS, Scored, Tally
 from tangobench.model.language import LanguageModel
 from tangobench.model.layers import full_precision
 from tangobench.model.training.loader import Batch, Stream
-from tangobench.model.training.precision import autocast
+from tangobench.model.training.optim import autocast
 from tangobench.model.training.recipes import Precision
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.progress import Reporter

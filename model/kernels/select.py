@@ -89,7 +89,7 @@ def using(kernel: Kernel, *, recompute: bool = False) -> Iterator[None]:
 
 
 class Policy:
-    """Of kernels for devices: whether blocks make activations again; `training.memory` decides."""
+    """Of kernels for devices: whether blocks make activations again; `training.plan` decides."""
 
     recompute = False
 

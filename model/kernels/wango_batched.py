@@ -142,7 +142,7 @@ class WangoBatched:
 
     def _blocks(self, features: Sequence[Tensor], gate_NTG: Tensor) -> Blocks:
         lead = -(-self.window // BLOCK) + 1  # the blocks that a window touches, and one more
-        layout = Layout(*gate_NTG.shape[:2], lead)
+        layout = Layout(gate_NTG.shape[0], gate_NTG.shape[1], lead)
         cut = layout.cut(torch.stack(tuple(features)).flatten(0, 1))  # all in one go
         parts = cut.view(len(features), -1, *cut.shape[1:]).unbind()
         return Blocks(layout, parts, layout.cut(gate_NTG), list(self._pairs(layout, parts)))

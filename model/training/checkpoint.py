@@ -1,13 +1,10 @@
 """Checkpoints: everything a run needs to go on as if it had never stopped.
 
-- Two files: tensors (safetensors: weights, both moments, generator states) and a JSON object with
-  the run, the step, the loader's state and the tensors' sha256. The JSON appears last, atomically:
-  without it the tensors are no checkpoint.
-- Nothing is unpickled. Every byte is checked before it is used, and no name in the JSON leads out
-  of a folder; a checkpoint of another run, dataset or shape is refused, quoting both sides.
-- The two newest are kept: should the last one be damaged, the one before is still there.
-
-Usage: `save(folder, Checkpoint(...)); checkpoint = load(latest(folder))`.
+- Tensors (safetensors: weights, both moments, generator state) and a JSON object with the run, the
+  step, the loader's state and the tensors' sha256, which is written last: without it the tensors
+  are no checkpoint. The two newest are kept.
+- Nothing is unpickled, every byte is checked before it is used, and no name leads out of a folder;
+  a checkpoint of another run, dataset or shape is refused, quoting both sides.
 """
 
 from __future__ import annotations
@@ -31,16 +28,11 @@ from tangobench.pipeline.core.sealed import Broken, seal, unseal
 
 FORMAT: Final = "tangobench-checkpoint/1"
 KEEP: Final = 2
+_STRINGS, _OBJECTS = ("format", "run", "run_sha256"), ("recipe", "loader", "tensors", "provenance")
 _KEYS: Final = {
-    "format": str,
-    "run": str,
-    "run_sha256": str,
-    "recipe": dict,
-    "seeds": list,
-    "step": int,
-    "loader": dict,
-    "tensors": dict,
-    "provenance": dict,
+    **dict.fromkeys(_STRINGS, str),
+    **dict.fromkeys(_OBJECTS, dict),
+    **{"seeds": list, "step": int},
 }
 _TENSOR_KEYS: Final = {"file": str, "bytes": int, "sha256": str}
 
@@ -78,10 +70,7 @@ def describe(run: Run, loader: dict[str, Any], provenance: dict[str, Any]) -> di
 
 
 def save(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint, whole or not at all, and drop those older than the last two.
-
-    Values that `load` would refuse are not written: what is there can always be resumed.
-    """
+    """Write a checkpoint that `load` accepts, or none, and drop those older than the last two."""
     stem = f"step-{checkpoint.step:08d}"
     if wrong := _wrong_tensor(checkpoint.tensors, checkpoint.meta["recipe"]):
         raise InputError(
@@ -92,27 +81,17 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     data = safetensors.torch.save(
         {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
     )
-    write_atomic(folder / f"{stem}.safetensors", data)
-    body = {
-        **checkpoint.meta,
-        "tensors": {
-            "file": f"{stem}.safetensors",
-            "bytes": len(data),
-            "sha256": sha256_bytes(data),
-        },
-    }
+    file = f"{stem}.safetensors"
+    write_atomic(folder / file, data)
+    entry = {"file": file, "bytes": len(data), "sha256": sha256_bytes(data)}
     path = folder / f"{stem}.json"
-    write_atomic(path, seal(body))
-    _prune(folder)
-    return path
-
-
-def _prune(folder: Path) -> None:
+    write_atomic(path, seal({**checkpoint.meta, "tensors": entry}))
     kept = {path.stem for path in _all(folder)[-KEEP:]}
-    for path in sorted(folder.iterdir()):
-        old = path.name.startswith("step-") and path.stem not in kept
-        if old or path.name.startswith(PARTIAL):
-            path.unlink()
+    for left in sorted(folder.iterdir()):
+        old = left.name.startswith("step-") and left.stem not in kept
+        if old or left.name.startswith(PARTIAL):
+            left.unlink()
+    return path
 
 
 def _all(folder: Path) -> list[Path]:
@@ -128,29 +107,25 @@ def latest(folder: Path) -> Path | None:
 def load(path: Path) -> Checkpoint:
     """A checkpoint, every byte of it checked."""
     meta = _read_meta(path)
-    tensors = path.parent / meta["tensors"]["file"]
-    expected = meta["tensors"]["bytes"]
+    name, size, sha256 = (meta["tensors"][key] for key in _TENSOR_KEYS)
+    folder = path.parents[1]  # the run's: a link named `checkpoints` is not followed either
     try:
-        folder = path.parents[1]  # the run's: a link named `checkpoints` is not followed either
-        size = size_untrusted(tensors, folder=folder)
-        if size != expected:
-            raise _corrupt(path, f"{tensors.name} has {size:,} bytes, expected {expected:,}")
-        data = read_untrusted(tensors, folder=folder, limit=expected)
+        if (found := size_untrusted(path.parent / name, folder=folder)) != size:
+            raise _corrupt(path, f"{name} has {found:,} bytes, expected {size:,}")
+        data = read_untrusted(path.parent / name, folder=folder, limit=size)
     except FileNotFoundError:
-        raise _corrupt(path, f"{tensors.name} is missing") from None
+        raise _corrupt(path, f"{name} is missing") from None
     except OSError as error:
-        raise _corrupt(path, f"{tensors.name}: {error.strerror}") from None
-    sha256 = sha256_bytes(data)
-    if sha256 != meta["tensors"]["sha256"]:
-        wanted = meta["tensors"]["sha256"]
-        raise _corrupt(path, f"{tensors.name} has sha256 {sha256}, expected {wanted}")
+        raise _corrupt(path, f"{name}: {error.strerror}") from None
+    if (hashed := sha256_bytes(data)) != sha256:
+        raise _corrupt(path, f"{name} has sha256 {hashed}, expected {sha256}")
     try:
-        found = Checkpoint(meta=meta, tensors=safetensors.torch.load(data))
+        checkpoint = Checkpoint(meta=meta, tensors=safetensors.torch.load(data))
     except (safetensors.SafetensorError, ValueError, KeyError) as error:
-        raise _corrupt(path, f"{tensors.name} is no safetensors file: {error}") from None
-    if wrong := _wrong_tensor(found.tensors, meta["recipe"]):
+        raise _corrupt(path, f"{name} is no safetensors file: {error}") from None
+    if wrong := _wrong_tensor(checkpoint.tensors, meta["recipe"]):
         raise _corrupt(path, wrong)
-    return found
+    return checkpoint
 
 
 def _wrong_tensor(tensors: Mapping[str, torch.Tensor], recipe: Mapping[str, Any]) -> str | None:
@@ -171,10 +146,8 @@ def _wrong_tensor(tensors: Mapping[str, torch.Tensor], recipe: Mapping[str, Any]
 def _read_meta(path: Path) -> dict[str, Any]:
     try:
         meta = unseal(read_untrusted(path, folder=path.parents[1]))
-    except OSError as error:
-        raise _corrupt(path, str(error.strerror)) from None
-    except Broken as error:
-        raise _corrupt(path, str(error)) from None
+    except (OSError, Broken) as error:
+        raise _corrupt(path, str(getattr(error, "strerror", error))) from None
     if wrong := _wrong_field(meta, path.stem):
         raise _corrupt(path, wrong)
     return meta
@@ -252,29 +225,22 @@ def generator_state(checkpoint: Checkpoint, path: Path) -> torch.Tensor:
 
 def restore_weights(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) -> None:
     """Put the weights into a model, refusing other names or shapes."""
-    _require_shapes(checkpoint.group("model"), _shapes(model.state_dict()), "model", path)
-    model.load_state_dict(checkpoint.group("model"))
+    weights = checkpoint.group("model")
+    _require_shapes(weights, model.state_dict(), "model", path)
+    model.load_state_dict(weights)
 
 
 def require_moments(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) -> None:
     """Refuse moments of other names or shapes than the parameters'."""
-    parameters = _shapes(dict(model.named_parameters()))
-    expected = {
-        f"{moment}.{name}": shape
-        for name, shape in (parameters.items() if checkpoint.step else ())
-        for moment in MOMENTS
-    }
-    _require_shapes(checkpoint.group("optimizer"), expected, "optimizer", path)
-
-
-def _shapes(tensors: Mapping[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    parameters = dict(model.named_parameters()) if checkpoint.step else {}
+    like = {f"{moment}.{name}": p for name, p in parameters.items() for moment in MOMENTS}
+    _require_shapes(checkpoint.group("optimizer"), like, "optimizer", path)
 
 
 def _require_shapes(
-    tensors: dict[str, torch.Tensor], expected: dict[str, tuple[int, ...]], what: str, path: Path
+    tensors: Mapping[str, torch.Tensor], like: Mapping[str, torch.Tensor], what: str, path: Path
 ) -> None:
-    found = _shapes(tensors)
+    found, expected = ({n: tuple(t.shape) for n, t in x.items()} for x in (tensors, like))
     if found != expected:
         names = [
             f"{name}: {found.get(name, 'missing')} there, {expected.get(name, 'unknown')} here"

@@ -1,15 +1,10 @@
 """More than one process: each takes some rows of every batch, gradients are summed once a step.
 
-- Every rank sees the whole batch's row numbers and target count, so no rank needs to ask another
-  what to divide by; a rank without rows (or targets) simply adds zero.
-- Weights need no broadcast: they depend on (seed, name) alone and all ranks apply the same update.
-  Before the first step all ranks compare their step and a hash of weights and moments with rank
-  0's: with separate disks one may have resumed where another begins. Disagreement stops all.
-- A rank that is lost ends the others with a typed error, and the same command resumes.
-- One flat all-reduce after the last microbatch: with accumulation there is little to overlap with,
-  and the paper's 44M gradients are 177 MB.
-
-Usage: `torchrun --nproc-per-node 2 -m tangobench train --recipe NAME`.
+- Every rank knows the whole batch's rows and target count; a rank without rows adds zero.
+- Weights need no broadcast: they depend on (seed, name) alone. Before the first step all ranks
+  compare step and a hash of weights and moments with rank 0's; disagreement stops all.
+- A lost rank ends the others with a typed error, and the same command resumes.
+- One flat all-reduce after the last microbatch: the paper's 44M gradients are 177 MB.
 """
 
 from __future__ import annotations
@@ -45,11 +40,11 @@ class World:
         """Add up every parameter's gradient over all ranks."""
         if self.size == 1:
             return
-        parameters = list(model.parameters())
-        for parameter in parameters:
+        gradients = []
+        for parameter in model.parameters():
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-        gradients = [p.grad for p in parameters if p.grad is not None]
+            gradients.append(parameter.grad)
         flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
         _together(lambda: dist.all_reduce(flat))
         parts = flat.split([gradient.numel() for gradient in gradients])
@@ -71,7 +66,8 @@ class World:
         """Refuse to begin, on every rank, unless all are at rank 0's step with its weights."""
         if self.size == 1:
             return
-        mine = torch.tensor([step, *bytes.fromhex(sha256)], dtype=torch.int64, device=_device())
+        device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+        mine = torch.tensor([step, *bytes.fromhex(sha256)], dtype=torch.int64, device=device)
         found = [torch.empty_like(mine) for _ in range(self.size)]
         _together(lambda: dist.all_gather(found, mine))
         places = [(int(row[0]), bytes(row[1:].tolist()).hex()) for row in found]
@@ -87,10 +83,6 @@ class World:
                 "copy of its checkpoints",
                 ranks=[list(place) for place in places],
             )
-
-
-def _device() -> str:
-    return "cuda" if dist.get_backend() == "nccl" else "cpu"
 
 
 def _together(talk: Callable[[], object]) -> None:
@@ -113,20 +105,16 @@ def world(device: str) -> Iterator[World]:
         yield World()
         return
     if device == "cuda":
-        _take_gpu(int(os.environ.get("LOCAL_RANK", "0")))
+        rank, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+        if rank >= there:
+            raise UsageError(
+                f"process {rank} of this machine has no GPU: there are {there}",
+                kind="no-cuda",
+                fix=f"torchrun --nproc-per-node {there}, or --device cpu",
+            )
+        torch.cuda.set_device(rank)
     dist.init_process_group("gloo" if device == "cpu" else "nccl")
     try:
         yield World(dist.get_rank(), size)
     finally:
         dist.destroy_process_group()
-
-
-def _take_gpu(rank: int) -> None:
-    there = torch.cuda.device_count()
-    if rank >= there:
-        raise UsageError(
-            f"process {rank} of this machine has no GPU: there are {there}",
-            kind="no-cuda",
-            fix=f"torchrun --nproc-per-node {there}, or --device cpu",
-        )
-    torch.cuda.set_device(rank)

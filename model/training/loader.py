@@ -1,17 +1,16 @@
-"""Training batches from locked shards.
+"""Training batches from locked shards, in an order that is a keyed permutation of the rows.
 
 - Batch `step` is a pure function of (lock root, data-order seed, batch size, step): the same for
-  every architecture, microbatch size, world size and after any restart.
-- The state is a step number and the lock's two roots; another dataset is refused.
+  every architecture, microbatch, world size and after any restart. The state is a step number.
+- Each index is permuted by itself (a Feistel network), so resuming at any step costs nothing.
 - Lean alternates: even steps are source batches, odd steps proof batches.
 - Every shard's sha256 is checked in threads ahead of the reader; a row waits for its shard.
-
 Shapes: B rows of a batch, T tokens of the longest row.
-Usage: `loader = Loader(open_dataset(folder), batch=64, seed=101); batch = next(loader)`.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ import numpy as np
 import torch
 
 from tangobench.errors import InputError, UsageError
-from tangobench.model.training.order import rows_at
 from tangobench.pipeline.core.lock import require_data
 from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.rows import target_mask
@@ -86,10 +84,9 @@ class Batch:
         return tokens.view(self.tokens_BT.shape), marked.long()
 
     def microbatches(self, size: int, *, rank: int = 0, world: int = 1) -> Iterator[Batch]:
-        """This rank's rows in parts of at most `size`.
+        """This rank's rows in parts of at most `size`, sorted by length: less padding.
 
-        Sorted by length: less padding, and every rank gets rows of every length. The gradient is a
-        sum over rows, so neither the order nor the parts can change it.
+        The gradient is a sum over rows, so neither the order nor the parts can change it.
         """
         mine = np.argsort(self.lengths_B, kind="stable")[rank::world]
         for start in range(0, len(mine), size):
@@ -99,8 +96,7 @@ class Batch:
 class Stream:
     """All rows of one config and split with their target masks, from checked shards.
 
-    The place of each row is in arrays over all rows (16 bytes per row), filled shard by shard as
-    they pass their checks: a batch is a few vector operations and one copy per row.
+    Where each row is stands in arrays over all rows, filled shard by shard as they are checked.
     """
 
     def __init__(
@@ -185,17 +181,19 @@ class Loader:
     def __init__(
         self, dataset: Dataset, *, batch: int, seed: int, context: int | None = None
     ) -> None:
-        self._lock = dataset.lock
-        self.folder = dataset.folder
-        self.step = 0
-        self._batch = batch
-        self._seed = seed
+        self._lock, self.folder = dataset.lock, dataset.folder
+        self._batch, self._seed, self.step = batch, seed, 0
         self._streams = [
             Stream(dataset, config, "train", context=context) for config in configs_of(dataset)
         ]
         self._ahead: list[tuple[int, NDArray]] = [(-1, np.zeros(0))] * len(self._streams)
         for stream in self._streams:
-            _require_rows(stream, dataset)
+            if not len(stream):
+                raise UsageError(
+                    f"{dataset.folder} has no training rows in config {stream.config}",
+                    kind="no-rows",
+                    fix="build a larger profile",
+                )
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -229,8 +227,8 @@ class Loader:
 
     def state(self) -> dict[str, Any]:
         """All that a restart needs."""
-        data = {"root": self._lock.root, "content_root": self._lock.content_root}
-        return {"step": self.step, **data}
+        roots = {"root": self._lock.root, "content_root": self._lock.content_root}
+        return {"step": self.step, **roots}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where `state` was taken, on the same dataset only."""
@@ -244,10 +242,43 @@ def configs_of(dataset: Dataset) -> tuple[str, ...]:
     return LEAN_CONFIGS if names == set(LEAN_CONFIGS) else tuple(sorted(names))
 
 
-def _require_rows(stream: Stream, dataset: Dataset) -> None:
-    if not len(stream):
-        raise UsageError(
-            f"{dataset.folder} has no training rows in config {stream.config}",
-            kind="no-rows",
-            fix="build a larger profile",
-        )
+def rows_at(positions: NDArray, *, rows: int, seed: int, stream: str) -> NDArray:
+    """The rows at `positions` of an endless order that visits every row once per epoch."""
+    if rows < 1:
+        raise ValueError("an order needs at least one row")
+    positions = np.asarray(positions, np.int64)
+    epochs, indices = np.divmod(positions, rows)
+    found = np.empty_like(positions)
+    for epoch in np.unique(epochs).tolist():
+        chosen = epochs == epoch
+        found[chosen] = permute(indices[chosen], rows=rows, seed=seed, epoch=epoch, stream=stream)
+    return found
+
+
+def permute(indices: NDArray, *, rows: int, seed: int, epoch: int, stream: str) -> NDArray:
+    """The images of `indices` under the permutation of one epoch."""
+    half = max(1, ((rows - 1).bit_length() + 1) // 2)  # the next power of four: at most 4 walks
+    text = f"tangobench-order/1 seed={seed} epoch={epoch} stream={stream} rows={rows}"
+    keys = np.frombuffer(hashlib.sha512(text.encode()).digest(), "<u8")  # eight rounds
+    values = _feistel(np.asarray(indices, np.uint64), keys, half)
+    while (outside := np.flatnonzero(values >= rows)).size:
+        values[outside] = _feistel(values[outside], keys, half)
+    return values.astype(np.int64)
+
+
+def _feistel(values: NDArray, keys: NDArray, half: int) -> NDArray:
+    shift = np.uint64(half)
+    mask = np.uint64((1 << half) - 1)
+    left, right = values >> shift, values & mask
+    for key in keys:
+        left, right = right, left ^ (_mix(right + key) & mask)
+    mixed: NDArray = (left << shift) | right
+    return mixed
+
+
+def _mix(values: NDArray) -> NDArray:
+    """SplitMix64's finaliser: every input bit moves every output bit."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    mixed: NDArray = values ^ (values >> np.uint64(31))
+    return mixed

@@ -1,11 +1,8 @@
-"""AdamW as the paper uses it: two parameter groups by name, and the learning rate of every step.
+"""AdamW as the paper uses it: two parameter groups by name, the learning rate, the precision.
 
-- Decay falls on the embedding and the linear weights only; not on gamma, beta, Toeplitz biases,
-  biases, norms, temperatures or null-gate biases. A name in neither list is an error, so that a new
-  tensor has to be decided on.
+- Decay falls on the embedding and the linear weights only. A name in neither list is an error, so
+  that a new tensor has to be decided on.
 - Weights and optimizer state are float32 (or float64 in tests), whatever autocast computes in.
-
-Usage: `optimizer = make_optimizer(model, recipe); set_learning_rate(optimizer, rate)`.
 """
 
 from __future__ import annotations
@@ -17,16 +14,16 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from tangobench.model.training.recipes import Recipe
+    from tangobench.model.training.recipes import Precision, Recipe
 
 DECAYED: Final = frozenset(
     ("embed", "wq", "wk", "wv", "wg", "wo", "w_gate", "w_up", "w_down", "w_in", "w_out")
 )
-NORMS: Final = ("norm", "norm_attn", "norm_ffn", "norm_weight", "norm_bias", "final_norm")
-MOMENTS: Final = ("exp_avg", "exp_avg_sq")
+_NORMS: Final = ("norm", "norm_attn", "norm_ffn", "norm_weight", "norm_bias", "final_norm")
 FREE: Final = frozenset(
-    (*NORMS, "b_in", "b_out", "gamma", "beta", "toeplitz", "theta", "null_bias")
+    (*_NORMS, "b_in", "b_out", "gamma", "beta", "toeplitz", "theta", "null_bias")
 )
+MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
 def is_decayed(name: str) -> bool:
@@ -96,3 +93,9 @@ def load_optimizer(
         fused = optimizer.defaults.get("fused")
         count = torch.tensor(float(step), device=parameter.device if fused else "cpu")
         optimizer.state[parameter] = {"step": count, **moments}
+
+
+def autocast(device: str, precision: Precision) -> torch.autocast:
+    """Compute in bfloat16 where the recipe says so."""
+    kind = device.partition(":")[0]
+    return torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16")

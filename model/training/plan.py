@@ -1,15 +1,10 @@
-"""What a run would take on a device: memory, launches, arithmetic, bytes and hours, by part.
+"""What a run takes on a device: how many rows fit at once, and memory, launches, bytes and hours.
 
-- The operations of a step are counted on tensors without storage (`model/counting.py`); a chip's
-  rates turn each into seconds of arithmetic, bytes and launch: the longest of them on a GPU, which
-  overlaps them, their sum on a CPU.
-- `CHIPS` holds data-sheet peaks; the shares of them that are assumed are printed with the hours.
-  Nothing here was measured on a GPU. A CPU's rates are measured when it is asked about.
-- Rows are as long as they are on average in the project's lock of the dataset, or full where it
-  ships none; every token counts as a target. So Lean proofs and mathematics are overestimated.
-- GPUs are planned with the `batched` kernels: `triton` writes less and launches less.
-
-Usage: `plan(RECIPES["fineweb-tango-4"], chip("h100"))["hours"]`.
+- A step is counted on tensors without storage (`model/counting.py`); a chip's rates turn each
+  operation into seconds: the longest of arithmetic, bytes and launch on a GPU, their sum on a CPU.
+- `CHIPS` are data-sheet peaks; nothing was measured on a GPU. A CPU is measured when asked.
+- Rows have the mean length of the project's lock, every token is a target, GPUs run `batched`.
+- On a CPU the microbatch depends on the recipe alone, so that a resumed run reaches the same bits.
 """
 
 from __future__ import annotations
@@ -17,20 +12,26 @@ from __future__ import annotations
 import functools
 from collections import Counter as Multiset
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import torch
 
 from tangobench.errors import UsageError
+from tangobench.model.config import ModelConfig
 from tangobench.model.counting import Op, optimizer_work, step_work
 from tangobench.model.kernels import select
-from tangobench.model.training import memory
-from tangobench.model.training.recipes import Recipe
-from tangobench.model.training.watch import DTYPES, best, gemm_rate
+from tangobench.model.language import LanguageModel
+from tangobench.model.training.metrics import DTYPES, best, gemm_rate
+from tangobench.model.training.recipes import Precision, Recipe
 from tangobench.pipeline.core.lock import committed_lock
 from tangobench.pipeline.core.progress import size
 
 BOUNDS: Final = ("arithmetic", "bytes", "launches")
+SHARE: Final = 0.85  # of a GPU's free memory; the rest is for libraries and fragmentation
+# More at once is slower on a CPU: activations leave the caches, and rows sorted by length are
+# padded less in small parts. Mini TANGO on mathematics, relative process time of a step: 4 rows
+# 1.00, 8 rows 1.00, 16 rows 1.23, 64 rows 3.0.
+_CPU_TOKENS: Final = 2048
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +65,8 @@ class Chip:
         return op.flop / rate, op.bytes / (bandwidth * self.bytes_share), self.launch
 
 
-def _gpu(name: str, source: str, bf16: float, fp32: float, bandwidth: float, link: float) -> Chip:
+def _gpu(name: str, source: str, *peaks: float) -> Chip:
+    bf16, fp32, bandwidth, link = peaks
     return Chip(
         name=name,
         source=source,
@@ -89,13 +91,12 @@ CHIPS: Final = {
 
 def chip(name: str) -> Chip:
     """A device by name; `cpu` is this machine, measured."""
-    if name != "cpu" and name not in CHIPS:
-        raise UsageError(
-            f"no rates of a device {name!r}",
-            kind="usage",
-            fix=f"use one of {', '.join(CHIPS)} or cpu",
-        )
-    return CHIPS[name] if name in CHIPS else _this_cpu()
+    if name == "cpu":
+        return _this_cpu()
+    if name not in CHIPS:
+        known = f"use one of {', '.join(CHIPS)} or cpu"
+        raise UsageError(f"no rates of a device {name!r}", kind="usage", fix=known)
+    return CHIPS[name]
 
 
 def chip_name(device: str) -> str:
@@ -128,10 +129,10 @@ def plan(recipe: Recipe, on: Chip, microbatch: int | None = None) -> dict[str, A
     """The whole plan as plain values; steps of several configs are averaged."""
     config, bf16 = recipe.model_config(), recipe.precision == "bf16"
     if on.type == "cpu":
-        fit = memory.Fit(memory.on_cpu(recipe.batch, recipe.context), False, 0)
+        fit = Fit(on_cpu(recipe.batch, recipe.context), False, 0)
     else:
         free = int(on.memory)
-        fit = memory.fitting(config, recipe.batch, recipe.context, recipe.precision, free)
+        fit = fitting(config, recipe.batch, recipe.context, recipe.precision, free)
     rows = microbatch or fit.rows
     lengths = row_lengths(recipe)
     parts: dict[str, dict[str, Any]] = {}
@@ -157,7 +158,7 @@ def plan(recipe: Recipe, on: Chip, microbatch: int | None = None) -> dict[str, A
         "recomputes": fit.recomputes,
         "row_tokens": lengths,
         "peak_bytes": peak,
-        "fits": peak <= memory.SHARE * on.memory,
+        "fits": peak <= SHARE * on.memory,
         "parts": parts,
         "step_seconds": seconds,
         "steps": recipe.steps,
@@ -223,3 +224,56 @@ def row_lengths(recipe: Recipe) -> dict[str, int]:
         mean = sum(s["tokens"] for s in shards) / sum(s["rows"] for s in shards)
         found[config] = min(recipe.context, round(mean))
     return found
+
+
+class Fit(NamedTuple):
+    """A microbatch and what it takes on a GPU."""
+
+    rows: int
+    recomputes: bool
+    peak_bytes: int
+
+
+def microbatch(model: LanguageModel, rows: int, context: int, precision: Precision) -> int:
+    """A power of two of rows, at most `rows`; on a GPU also decides what is recomputed."""
+    device = next(model.parameters()).device
+    if device.type == "cpu":
+        return on_cpu(rows, context)
+    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_allocated(device)
+    fit = fitting(model.config, rows, context, precision, free)
+    select.Policy.recompute = fit.recomputes
+    return fit.rows
+
+
+def on_cpu(rows: int, context: int) -> int:
+    """A power of two of rows that stay in the caches."""
+    return _power(min(rows, max(1, _CPU_TOKENS // context)))
+
+
+def fitting(config: ModelConfig, rows: int, context: int, precision: Precision, free: int) -> Fit:
+    """The most rows whose peak is below a share of `free` bytes; one row if none is."""
+    bf16 = precision == "bf16"
+    for recompute in (False, True):
+        with select.using("batched", recompute=recompute):
+            one, two = (step_work(config, n, context, bf16=bf16).peak_bytes for n in (1, 2))
+        if one <= SHARE * free or recompute:
+            break
+    fits = _power(min(rows, 1 + max(0, int((SHARE * free - one) / max(1, two - one)))))
+    return Fit(fits, recompute, one + (fits - 1) * (two - one))
+
+
+def _power(number: int) -> int:
+    return 1 << (number.bit_length() - 1)
+
+
+def ran_out(error: BaseException) -> bool:
+    """Whether an error means that memory ran out, on a GPU or in the CPU's allocator."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
+
+
+def release(device: str) -> None:
+    """Give cached blocks back before trying again."""
+    if device != "cpu":
+        torch.cuda.empty_cache()

@@ -3,17 +3,12 @@
 - A file names a registered recipe as its `base`, or every field itself. `match_params` is the
   parameter count that chooses the width; `width` sets it instead.
 - Files and `--set` are untrusted: every key, type and size is checked before a model is made.
-- A recipe of your own is of the family `study` and never takes a registered name, unless it is that
-  recipe.
-- Which dataset folder is trained on is no part of a recipe; its name, profile and vocabulary are.
-
-Usage: `recipe = read_recipe(Path("mine.toml")); print(as_toml(recipe))`.
+- A recipe of your own is of the family `study` and never takes a registered name.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import os
 import re
@@ -22,7 +17,7 @@ from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
-from tangobench.model.training.recipes import RECIPES, Recipe, varied
+from tangobench.model.training.recipes import RECIPES, Recipe, nearest, varied
 from tangobench.pipeline.core.files import Refused, read_untrusted
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.spec import parse, parsed_toml, shown
@@ -64,11 +59,8 @@ def on_dataset(recipe: Recipe, lock: Lock) -> Recipe:
     needed = max(config["vocabulary"] for config in lock.configs.values())
     expected = CATALOGUE[lock.name].vocabulary if lock.name in CATALOGUE else None
     vocabulary = recipe.vocabulary or (None if needed == expected else needed)
-    place: dict[str, Any] = {
-        "dataset": lock.name,
-        "profile": lock.profile,
-        "vocabulary": vocabulary,
-    }
+    place: dict[str, Any] = {"dataset": lock.name, "profile": lock.profile}
+    place["vocabulary"] = vocabulary
     if all(getattr(recipe, name) == value for name, value in place.items()):
         return recipe
     name = f"{recipe.name}-{lock.name}-{lock.profile}"
@@ -117,10 +109,9 @@ def _document(path: Path) -> dict[str, Any]:
 def _base(name: object, path: Path) -> dict[str, Any]:
     if isinstance(name, str) and name in RECIPES:
         return _plain(RECIPES[name])
-    near = difflib.get_close_matches(shown(name).strip("'"), RECIPES, n=1)
+    near = nearest(shown(name).strip("'"), RECIPES)
     raise UsageError(
-        f"{path}: no recipe {shown(name)} to start from"
-        + (f", did you mean {near[0]}?" if near else ""),
+        f"{path}: no recipe {shown(name)} to start from{near}",
         kind="no-such-recipe",
         fix="`tangobench recipes` lists them",
     )

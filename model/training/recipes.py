@@ -1,20 +1,9 @@
 """Training recipes as data: the paper's 90 runs, and families that a laptop can train.
 
-- A recipe and a seed pair decide a run completely; where and with what microbatch it is trained
-  does not belong to them.
-- Within a family and dataset, only the architecture differs between recipes.
-- `mini` and `sample` keep the paper's optimizer, schedule shape, depth and parameter matching; they
-  differ in size, steps, batch, learning rate and precision (float32: its bits are the
-  same on more CPUs; `train --precision bf16` is faster where they have the instructions).
-- `budget_macs` replaces the number of steps: as many as cost that many forward multiply–accumulates
-  by the paper's formulas, over all rows; the warmup keeps its share of the steps.
-- `varied` changes fields of a recipe and names the result after them (family `study`).
-- An `ablation` is a small recipe with one part of TANGO or WANGO changed and nothing else: its runs
-  see the same rows in the same order as the unablated runs of the same seeds.
-- Fields that recipes got later are left out of their JSON at their defaults, so that checkpoints
-  and results made before stay those of the same run.
-
-Usage: `run = find("dm_math-tango-4", seed_pair=(17, 101)); run.recipe.model_config()`.
+- A recipe and a seed pair decide a run completely. Within a family and dataset only the
+  architecture differs; an ablation changes one part and sees the same rows in the same order.
+- `budget_macs` replaces the steps: as many as cost that many forward MACs by the paper's formulas.
+- Fields that recipes got later are left out of their JSON at their defaults: old runs keep hashes.
 """
 
 from __future__ import annotations
@@ -22,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -46,12 +35,9 @@ Family = Literal["published", "mini", "sample", "ablation", "study"]
 Precision = Literal["bf16", "fp32", "fp64"]
 
 SEED_PAIRS: Final = ((17, 101), (23, 103), (41, 107))  # (initialisation, data order), §4
-# Fields of the model that recipes got later, with the paper's choice.
+# Fields of the model that recipes got later, with the paper's choice; then the others.
 _WHOLE: Final[dict[str, Any]] = {"window": 64, "null_gate": True, "temperature": True, **LATER}
-_LATER: Final[dict[str, Any]] = {
-    **_WHOLE,
-    **{"budget_macs": None, "vocabulary": None, "width": None},
-}
+_LATER: Final[dict[str, Any]] = _WHOLE | dict.fromkeys(("budget_macs", "vocabulary", "width"))
 _GPT2_IDS: Final = CATALOGUE["fineweb"].vocabulary
 _FIXED: Final = ("name", "family", "dataset", "arch")  # what `varied` does not change
 
@@ -157,10 +143,8 @@ def varied(recipe: Recipe, **fields: Any) -> Recipe:
     known = [f.name for f in dataclasses.fields(Recipe) if f.name not in _FIXED]
     for name in fields:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
             raise UsageError(
-                f"no field {name!r} of a recipe can be set"
-                + (f", did you mean {near[0]}?" if near else ""),
+                f"no field {name!r} of a recipe can be set" + nearest(name, known),
                 kind="bad-recipe",
                 fix=f"set one of {', '.join(known)}",
             )
@@ -252,30 +236,18 @@ _OTHER_HEADS: Final = {"mini": (2, 8), "sample": (1, 4)}  # half as many and twi
 
 def _recipes() -> Iterator[Recipe]:
     for dataset, fields in _PUBLISHED.items():
+        shared: dict[str, Any] = {"dataset": dataset, "profile": "paper", **fields}
         for depth in _DEPTHS[dataset]:
             for arch in ARCHS:
-                yield Recipe(
-                    name=f"{dataset}-{arch}-{depth}",
-                    family="published",
-                    dataset=dataset,
-                    profile="paper",
-                    arch=arch,
-                    depth=depth,
-                    **fields,
-                )
+                name = f"{dataset}-{arch}-{depth}"
+                yield Recipe(name=name, family="published", arch=arch, depth=depth, **shared)
     small: dict[Family, dict[str, dict[str, Any]]] = {"mini": _MINI, "sample": _SAMPLE}
     for family, sizes in small.items():
         for dataset, fields in sizes.items():
+            shared = {"dataset": dataset, "profile": family, **fields}
             for arch in ARCHS:
-                yield Recipe(
-                    name=_small_name(family, dataset, arch),
-                    family=family,
-                    dataset=dataset,
-                    profile=family,
-                    arch=arch,
-                    depth=4,
-                    **fields,
-                )
+                name = _small_name(family, dataset, arch)
+                yield Recipe(name=name, family=family, arch=arch, depth=4, **shared)
 
 
 def _ablated(whole: dict[str, Recipe]) -> Iterator[Recipe]:
@@ -314,9 +286,14 @@ def find(name: str, seed_pair: tuple[int, int] | None = None) -> Run:
                     fix=f"give --recipe {run.recipe.name} with --seed-pair",
                 )
             return run
-    near = difflib.get_close_matches(name, RECIPES, n=1)
     raise UsageError(
-        f"no recipe {name!r}" + (f", did you mean {near[0]}?" if near else ""),
+        f"no recipe {name!r}" + nearest(name, RECIPES),
         kind="no-such-recipe",
         fix="`tangobench recipes` lists them all",
     )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint at the name that was probably meant."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f", did you mean {near[0]}?" if near else ""

@@ -1,25 +1,33 @@
-"""Where a run is stored: OUT/runs/RUN, how a command finds it, and the dataset it was trained on.
+"""A run on disk and in the record: its folder, its dataset, and which code and machine made it.
 
-- A run trains on OUT/DATASET-PROFILE; trained on another folder, it notes where that is.
-
-Usage: `run_folder(Path("out"), run)`, `find_run_folder("mini-dm_math-tango-s17-101", Path("out"))`.
+- A run is stored in OUT/runs/RUN and trains on OUT/DATASET-PROFILE; trained on another folder, it
+  notes where that is.
+- `code_sha256` covers the sources that decide weights and scores; provenance is there to be read
+  and never decides whether a checkpoint may be continued.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib.resources
 import json
+import platform
 import re
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
+import numpy as np
 from pydantic import TypeAdapter
 
+from tangobench import __version__
 from tangobench.errors import CorruptionError, TangobenchError, UsageError
 from tangobench.model.config import ARCHS, Arch, is_known
 from tangobench.model.training.recipes import Recipe, Run
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
+from tangobench.pipeline.core.hashing import digest, sha256_bytes
 from tangobench.pipeline.core.lock_schema import NAME
 from tangobench.pipeline.core.remote import Place, place_of
 
@@ -28,6 +36,8 @@ _LONGEST: Final = 1 << 16
 _NAME: Final = re.compile(NAME)
 _RECIPE: Final = TypeAdapter(Recipe)
 _MOST_PARAMS: Final = 1 << 34
+# What trains and scores; the rest of `eval` only shows results.
+_DECIDING: Final = ("model", "eval/scoring")
 
 
 def run_folder(out: Path, run: Run) -> Path:
@@ -101,3 +111,53 @@ def _recipe(values: Mapping[str, Any]) -> Recipe:
         raise ValueError(f"arch is {arch!r}")
     plain: Recipe = _RECIPE.validate_json(json.dumps({**values, "arch": ARCHS[0]}), strict=True)
     return dataclasses.replace(plain, arch=cast(Arch, arch))
+
+
+def deciding_files() -> dict[str, bytes]:
+    """Sources of the packages that decide weights and scores, sub-packages included."""
+    root = Path(str(importlib.resources.files("tangobench.model"))).parent
+    folders = {name: root / name for name in _DECIDING}
+    return {
+        f"{name}/{file.relative_to(folder).as_posix()}": file.read_bytes()
+        for name, folder in folders.items()
+        for file in sorted(folder.rglob("*.py"))
+    }
+
+
+@functools.cache
+def code_sha256() -> str:
+    """One hash over every module that trains and scores."""
+    return digest({name: sha256_bytes(data) for name, data in deciding_files().items()})
+
+
+@functools.cache
+def commit() -> str | None:
+    """The git commit of the running sources, `+` behind it if they were changed; None elsewhere."""
+    root = Path(str(importlib.resources.files("tangobench.model"))).parent
+    if not (root / ".git").exists():
+        return None
+    run = functools.partial(subprocess.run, capture_output=True, text=True, check=True, timeout=30)
+    git = ["git", "-C", str(root)]
+    try:
+        head = run([*git, "rev-parse", "HEAD"]).stdout.strip()
+        changed = run([*git, "status", "--porcelain", "--untracked-files=no"]).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return head + ("+" if changed else "")
+
+
+def provenance(device: str) -> dict[str, Any]:
+    """Versions and the machine, for checkpoints and results."""
+    import torch  # not at the top: `tables` reads runs without it
+
+    return {
+        "tangobench": __version__,
+        "code_sha256": code_sha256(),
+        "commit": commit(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+        "device": device if device == "cpu" else torch.cuda.get_device_name(device),
+        "threads": torch.get_num_threads(),
+    }

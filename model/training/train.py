@@ -2,13 +2,9 @@
 
 - A step's gradient is Σ NLL of its rows / its number of targets, whatever the microbatches and
   ranks; it is clipped once, then AdamW takes one step at the schedule's rate.
-- The run folder (OUT/runs/RUN) holds metrics.jsonl and checkpoints; killed at any point, the same
-  command continues from the last checkpoint and reaches bit-identical weights on a CPU with as many
-  threads and the same microbatch.
-- SIGTERM saves a checkpoint after the current step; the run then ends as interrupted.
+- Killed at any point, the same command continues from the last checkpoint and reaches bit-identical
+  weights on a CPU. SIGTERM saves a checkpoint after the current step, then the run ends.
 - A loss or gradient that is not finite stops the run before the weights change.
-
-Usage: `trained = train(find("sample-dm_math-tango"), Options(out=Path("out")))`.
 """
 
 from __future__ import annotations
@@ -30,23 +26,28 @@ from tangobench.errors import InputError, ResourceError, UsageError
 from tangobench.model import build
 from tangobench.model.kernels import select
 from tangobench.model.language import LanguageModel
-from tangobench.model.training import checkpoint, memory
+from tangobench.model.training import checkpoint, plan
 from tangobench.model.training.distributed import World, world
 from tangobench.model.training.loader import Batch, Loader
-from tangobench.model.training.metrics import MetricsLog, require_tensorboard
+from tangobench.model.training.metrics import (
+    POINTS,
+    Meter,
+    MetricsLog,
+    Trace,
+    Validation,
+    require_tensorboard,
+)
 from tangobench.model.training.optim import (
+    autocast,
     learning_rate,
     load_optimizer,
     make_optimizer,
     optimizer_tensors,
     set_learning_rate,
 )
-from tangobench.model.training.precision import autocast
-from tangobench.model.training.provenance import provenance
 from tangobench.model.training.recipe_files import as_toml
 from tangobench.model.training.recipes import RECIPES, Precision, Run
-from tangobench.model.training.runs import dataset_place, note_dataset, run_folder
-from tangobench.model.training.watch import POINTS, Meter, Trace, Validation
+from tangobench.model.training.runs import dataset_place, note_dataset, provenance, run_folder
 from tangobench.pipeline.core.files import exclusive, explain_os_errors, write_atomic
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.remote import place_of
@@ -63,7 +64,7 @@ class Options:
     out: Path
     device: str = "cpu"
     microbatch: int | None = None
-    """Rows at once; None chooses (see `memory`) and halves when memory runs out."""
+    """Rows at once; None chooses (see `plan`) and halves when memory runs out."""
     checkpoint_every: int | None = None
     stop_at: int | None = None
     """Stop with a checkpoint after this many steps of the run."""
@@ -87,25 +88,14 @@ def train(run: Run, options: Options, reporter: Reporter | None = None) -> Path:
         if peers.leads:
             stack.enter_context(exclusive(folder / ".lock"))
             _note(run, options, folder, dataset)
-        loader = stack.enter_context(
-            Loader(
-                dataset,
-                batch=run.recipe.batch,
-                seed=run.order_seed,
-                context=run.recipe.context,
-            )
-        )
+        sizes = {"batch": run.recipe.batch, "context": run.recipe.context}
+        loader = stack.enter_context(Loader(dataset, seed=run.order_seed, **sizes))
         trainer = Trainer(run, options, loader, peers, reporter or Reporter(quiet=True))
         if peers.leads and options.validate_every != 0:
             trainer.validation = Validation(dataset, run.recipe)
         stack.enter_context(_stopped_by_sigterm(trainer))
         trainer.train()
     return folder
-
-
-def _interrupt(stop: bool) -> None:
-    if stop:
-        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -177,7 +167,7 @@ class Trainer:
         )
         self.optimizer = make_optimizer(self.model, recipe)
         rows = -(-recipe.batch // peers.size)
-        self.microbatch = options.microbatch or memory.microbatch(
+        self.microbatch = options.microbatch or plan.microbatch(
             self.model, rows, recipe.context, recipe.precision
         )
         default = min(1000, max(10, recipe.steps // CHECKPOINTS_PER_RUN))
@@ -199,39 +189,40 @@ class Trainer:
             return
         if first:
             self.reporter.say(f"{self.run.name}: going on from step {first:,}")
-        watched = not self.reporter.quiet
-        meter = Meter(self.run.recipe, self.options.device) if watched else None
-        trace = Trace(self.folder / "trace.json") if self.options.trace else None
-        log = self._open_log()
+        meter = None if self.reporter.quiet else Meter(self.run.recipe, self.options.device)
         self.reporter.noun = "step"
         self.reporter.start(self.run.name, last, last)
         for _ in range(first):
             self.reporter.advance(1.0, reused=True)
-        try:
-            for batch in self.loader:
-                row = self._step(batch)
-                stop = bool(row.pop("stop"))
-                done = self.loader.step
-                self._validate(row, done, last)
-                if log is not None:
-                    log.write(row)
-                if meter is not None:
-                    meter.add(batch, row["seconds"])
-                    self.reporter.advance(1.0, label=f"loss {row['loss']:.3f} · {meter}")
+        with contextlib.ExitStack() as stack:
+            log = self._open_log(stack)
+            trace = None
+            if self.options.trace:
+                trace = stack.enter_context(contextlib.closing(Trace(self.folder / "trace.json")))
+            while self.loader.step < last:
+                row = self._logged_step(next(self.loader), last, log, meter)
                 if trace is not None:
                     trace.step()
-                if done % self.checkpoint_every == 0 or done == last or stop:
-                    self._save(log)
-                if done >= last:
-                    break
-                _interrupt(stop)
-        finally:
-            if log is not None:
-                log.close()
-            if trace is not None:
-                trace.close()
         self.reporter.finish()
         self.reporter.say(f"{self.run.name}: {_state(row)} · {meter}")
+
+    def _logged_step(
+        self, batch: Batch, last: int, log: MetricsLog | None, meter: Meter | None
+    ) -> dict[str, Any]:
+        """A step with all that is written down about it, and a checkpoint where it is due."""
+        row = self._step(batch)
+        stop, done = bool(row.pop("stop")), self.loader.step
+        self._validate(row, done, last)
+        if log is not None:
+            log.write(row)
+        if meter is not None:
+            meter.add(batch, row["seconds"])
+            self.reporter.advance(1.0, label=f"loss {row['loss']:.3f} · {meter}")
+        if done % self.checkpoint_every == 0 or done == last or stop:
+            self._save(log)
+        if stop and done < last:
+            raise KeyboardInterrupt
+        return row
 
     def _validate(self, row: dict[str, Any], done: int, last: int) -> None:
         """Add the validation NLL to a step's row, where it is due."""
@@ -283,19 +274,21 @@ class Trainer:
                     peers=self.peers,
                 )
             except (MemoryError, RuntimeError) as error:
-                if not memory.ran_out(error):
+                if not plan.ran_out(error):
                     raise
                 if self.options.microbatch is not None or self.microbatch == 1:
                     raise self._out_of_memory(batch) from None
             self.microbatch = max(1, self.microbatch // 2)
-            memory.release(self.options.device)
+            if self.options.device != "cpu":
+                torch.cuda.empty_cache()
             self.reporter.say(f"out of memory: going on with microbatch {self.microbatch}")
 
-    def _open_log(self) -> MetricsLog | None:
+    def _open_log(self, stack: contextlib.ExitStack) -> MetricsLog | None:
         if not self.peers.leads:
             return None
-        path = self.folder / "metrics.jsonl"
-        return MetricsLog(path, first_step=self.loader.step, tensorboard=self.options.tensorboard)
+        path, tensorboard = self.folder / "metrics.jsonl", self.options.tensorboard
+        log = MetricsLog(path, first_step=self.loader.step, tensorboard=tensorboard)
+        return stack.enter_context(contextlib.closing(log))
 
     def _resume(self) -> None:
         path = checkpoint.latest(self.checkpoints)

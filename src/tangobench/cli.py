@@ -153,7 +153,7 @@ def _run(words: list[str], parser: Parser) -> int:
 def _ran_out(error: BaseException) -> bool:
     if "torch" not in sys.modules:
         return isinstance(error, MemoryError)
-    from tangobench.model.training.memory import ran_out
+    from tangobench.model.training.plan import ran_out
 
     return ran_out(error)
 

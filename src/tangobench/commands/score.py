@@ -142,8 +142,7 @@ def _check_proofs(args: argparse.Namespace) -> int:
     from tangobench.eval.proofs.check import ProofLog, check_proofs
     from tangobench.eval.scoring.result_files import read_result, write_result
     from tangobench.eval.scoring.results import add_extra, final_checkpoint
-    from tangobench.model.training.provenance import provenance
-    from tangobench.model.training.runs import find_run_folder
+    from tangobench.model.training.runs import find_run_folder, provenance
 
     folder = find_run_folder(args.run_folder, args.out)
     run = final_checkpoint(folder)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tangobench.model.training.order import permute, rows_at
+from tangobench.model.training.loader import permute, rows_at
 
 SEEDS = st.integers(0, 2**31)
 

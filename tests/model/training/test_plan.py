@@ -8,7 +8,7 @@ import torch
 from tangobench.cli import main
 from tangobench.errors import UsageError
 from tangobench.model.counting import Op
-from tangobench.model.training import memory, plan
+from tangobench.model.training import plan
 from tangobench.model.training.recipes import RECIPES
 
 
@@ -47,13 +47,12 @@ def test_what_does_not_fit_is_recomputed_first():
     recipe = RECIPES["lean-tango-4"]
     config = recipe.model_config()
     large, small = (
-        memory.fitting(config, recipe.batch, recipe.context, "bf16", int(gb * 1e9))
-        for gb in (80, 4)
+        plan.fitting(config, recipe.batch, recipe.context, "bf16", int(gb * 1e9)) for gb in (80, 4)
     )
     assert not large.recomputes and large.rows >= 8
     assert small.recomputes and small.rows < large.rows
     for fit, room in ((large, 80e9), (small, 4e9)):
-        assert fit.peak_bytes <= memory.SHARE * room
+        assert fit.peak_bytes <= plan.SHARE * room
 
 
 def test_a_row_that_fits_nowhere_is_said_not_to_fit(monkeypatch):

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from tangobench.model.training import provenance
+from tangobench.model.training import runs as provenance
 
 
 @pytest.fixture

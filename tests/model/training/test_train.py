@@ -22,7 +22,7 @@ from tangobench.errors import InputError, MismatchError, ResourceError, UsageErr
 from tangobench.model import build
 from tangobench.model.config import ARCHS
 from tangobench.model.language import LanguageModel
-from tangobench.model.training import checkpoint, memory
+from tangobench.model.training import checkpoint, plan
 from tangobench.model.training.distributed import World
 from tangobench.model.training.loader import Loader
 from tangobench.model.training.metrics import read_metrics
@@ -199,9 +199,9 @@ def test_on_a_cpu_the_rows_at_once_depend_on_the_recipe_alone(monkeypatch):
     """Other microbatches round differently: a resumed run must not go by what is free now."""
     model = build(RECIPES["mini-dm_math-tango"].model_config())
     monkeypatch.setattr(os, "sysconf", lambda name: 1)  # a machine without any memory
-    assert memory.microbatch(model, 32, 256, "fp32") == 8
-    assert memory.microbatch(model, 6, 256, "fp32") == 4
-    assert memory.microbatch(model, 32, 8192, "fp32") == 1
+    assert plan.microbatch(model, 32, 256, "fp32") == 8
+    assert plan.microbatch(model, 6, 256, "fp32") == 4
+    assert plan.microbatch(model, 32, 8192, "fp32") == 1
 
 
 def test_memory_that_runs_out_anywhere_is_no_traceback(out, monkeypatch, capsys):

@@ -16,9 +16,8 @@ from tangobench.eval.scoring.results import load_model
 from tangobench.model.config import ARCHS, matched
 from tangobench.model.training import checkpoint
 from tangobench.model.training.loader import Stream
-from tangobench.model.training.metrics import read_metrics
+from tangobench.model.training.metrics import Validation, read_metrics, useful_flop
 from tangobench.model.training.train import Options, train
-from tangobench.model.training.watch import Validation, useful_flop
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.reading import open_dataset
 
