@@ -1,10 +1,7 @@
 """Six language models of the TANGO paper: exact, compact, fast on a CPU.
 
-- `build(config)` is the one way to make a model; torch is imported when it is called.
 - CUDA paths are there and tested on a CPU; none of them has run on a GPU yet (docs/gpu.md).
 - The state dict's names are stable and documented in docs/models.md.
-
-Usage: `model = build(config.published("tango", "dm_math", depth=4)); model(tokens)`.
 """
 
 from __future__ import annotations
@@ -27,7 +24,13 @@ def build(
     device: torch.device | str = "cpu",
     dtype: torch.dtype | None = None,
 ) -> LanguageModel:
-    """The initialised module; weights depend on (seed, tensor name) alone."""
-    from tangobench.model.language import build_model
+    """The initialised module; weights depend on (seed, tensor name) alone; `meta` has none."""
+    import torch
 
-    return build_model(config, seed=seed, device=device, dtype=dtype)
+    from tangobench.model.language import LanguageModel, initialise
+
+    with torch.device(device):
+        model = LanguageModel(config).to(dtype=dtype)
+    if torch.device(device).type != "meta":
+        initialise(model, seed)
+    return model

@@ -1,7 +1,4 @@
-"""Rows of a dataset as a batch of tensors, for `torch.utils.data.DataLoader`.
-
-- Rows are padded behind to the longest; `targets` marks what the loss counts.
-- It can be pickled, so it works with any number of workers.
+"""Rows of a dataset as a batch of tensors, for `torch.utils.data.DataLoader` and its workers.
 
 Usage: `DataLoader(rows, batch_size=8, collate_fn=collate(dataset.lock.configs["default"]))`.
 """

@@ -1,12 +1,8 @@
 """What the code does, counted without doing it: launches, arithmetic, bytes and memory of a step.
 
-- `Counter` sees every operation below autograd, custom functions included. On `meta` tensors
-  shapes are real and nothing is computed.
-- Autocast does not know `meta`: `_like_cuda` casts what it would cast, and counts attention as
-  the fused kernels do it, causal half and no T × T weights.
-- `step_work` runs one application of the block and counts it `depth` times: all cost the same.
-
-Usage: `with Counter() as counter: block(h).sum().backward()` and `counter.launches`.
+- `Counter` sees every operation below autograd. On `meta` tensors only shapes are real.
+- Autocast does not know `meta`: `_like_cuda` casts what it would cast, and counts attention as the
+  fused kernels do it. One application of a block is run and counted `depth` times.
 """
 
 from __future__ import annotations
@@ -67,9 +63,10 @@ class Counter(TorchDispatchMode):
         """Operations that a GPU would be sent."""
         return sum(self.ops.values())
 
-    def add(self, op: Op) -> None:
-        """Count work that no operation of its own represents."""
-        self.ops[op] += 1
+    def taken(self, times: int) -> Multiset[Op]:
+        """The operations so far, `times` times over; counting begins anew."""
+        found, self.ops = self.ops, Multiset()
+        return Multiset({op: times * number for op, number in found.items()})
 
     def _count(self, func: Any, args: Any, out: Any) -> None:
         made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
@@ -83,7 +80,7 @@ class Counter(TorchDispatchMode):
         flop = 0 if place is None else 2 * made[0].numel() * args[place].shape[-1]
         kind = "product" if flop else "slow" if any(word in name for word in _SLOW) else "plain"
         dtype = read[-1].dtype if read else torch.float32
-        self.add(Op(kind, self._term(), dtype, flop, sum(map(_bytes, (*read, *made)))))
+        self.ops[Op(kind, self._term(), dtype, flop, sum(map(_bytes, (*read, *made))))] += 1
 
     def _keep(self, storage: Any) -> None:
         if storage in self._known:
@@ -142,7 +139,7 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def counted(counter: Counter, products: int, q_BHTK: Tensor) -> Tensor:
         flop = products * q_BHTK.numel() * q_BHTK.shape[2]
-        counter.add(Op("product", "pairs", q_BHTK.dtype, flop, 2 * products * _bytes(q_BHTK)))
+        counter.ops[Op("product", "pairs", q_BHTK.dtype, flop, 2 * products * _bytes(q_BHTK))] += 1
         return torch.empty_like(q_BHTK)
 
 
@@ -168,24 +165,24 @@ def step_work(
     with Counter() as counter, _like_cuda(counter):
         h = F.embedding(tokens, model.embed)
         h.backward(torch.empty_like(h))
-        work.parts["embedding"] = _taken(counter, 1)
+        work.parts["embedding"] = counter.taken(1)
         model.embed.grad = None
         h = h.detach().requires_grad_()
         before = counter.live
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             out = model.blocks[0](h)
         kept = work.kept_bytes = counter.live - before
-        work.parts["block forward"] = _taken(counter, depth)
+        work.parts["block forward"] = counter.taken(depth)
         counter.peak = counter.live
         out.backward(torch.empty_like(h))
-        work.parts["block backward"] = _taken(counter, depth)
+        work.parts["block backward"] = counter.taken(depth)
         widest = counter.peak
         counter.peak = counter.live
         with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
             normed = layers.rms_norm(h, model.final_norm)
             nll = summed_nll(normed.flatten(0, 1)[places], model.embed, places)
         nll.backward()
-        work.parts["loss"] = _taken(counter, 1)
+        work.parts["loss"] = counter.taken(1)
     work.peak_bytes = state + (depth - 1) * kept + max(widest, counter.peak + kept)
     return work
 
@@ -198,11 +195,6 @@ def kept_bytes(config: ModelConfig, length: int) -> int:
     with Counter() as counter, _like_cuda(counter):
         out = block(h)  # alive while it is counted
         return counter.live if out.requires_grad else 0
-
-
-def _taken(counter: Counter, times: int) -> Multiset[Op]:
-    found, counter.ops = counter.ops, Multiset()
-    return Multiset({op: times * number for op, number in found.items()})
 
 
 def optimizer_work(config: ModelConfig, device: str) -> Multiset[Op]:

@@ -126,16 +126,18 @@ class FlashBlock(GauBlock):
         mixed = squared_relu_mix(quad_q, quad_k, flat_v, self.toeplitz, self.config.chunk)
         if chunks > 1:
             with layers.full_precision(v):
-                lin_q = lin_q * self._shares_n11(lin_q, chunks).repeat(batch, 1, 1)
-                summaries = _summaries(lin_k.unflatten(0, (batch, chunks)), v)
-                mixed = _add_product(mixed, lin_q, summaries.flatten(0, 1))
+                earlier = torch.arange(chunks, device=v.device, dtype=lin_q.dtype).clamp(min=1)
+                share = 1 / earlier if self.config.global_term == "mean" else earlier**0
+                share = share[:, None, None] / self.config.chunk  # applied to the narrow queries
+                lin_q = lin_q * share.repeat(batch, 1, 1)
+                lin_k = lin_k.unflatten(0, (batch, chunks))[:, :-1]
+                sums = (lin_k.mT @ layers.wide(v[:, :-1])).cumsum(1)  # of the chunks before each
+                sums = F.pad(sums, (0, 0, 0, 0, 1, 0)).flatten(0, 1)
+                if mixed.dtype == lin_q.dtype:
+                    mixed = torch.baddbmm(mixed, lin_q, sums)
+                else:
+                    mixed = mixed + (lin_q @ sums).to(mixed.dtype)
         return mixed.view(batch, chunks * rows, -1)[:, :length]
-
-    def _shares_n11(self, like: Tensor, chunks: int) -> Tensor:
-        """What the sum over the earlier chunks is multiplied by; applied to the narrow queries."""
-        number = torch.arange(chunks, device=like.device, dtype=like.dtype).clamp(min=1)
-        share = 1 / number if self.config.global_term == "mean" else torch.ones_like(number)
-        return share[:, None, None] / self.config.chunk
 
     def empty_cache(self) -> ChunkCache:
         """One chunk and one sum."""
@@ -172,15 +174,3 @@ class FlashBlock(GauBlock):
         if slot == chunk - 1:
             cache.summary = cache.summary + cache.lin_k.mT @ layers.wide(cache.v) / chunk
         return mixed
-
-
-def _summaries(lin_k: Tensor, v: Tensor) -> Tensor:
-    """Sums of lin_kᵀ v over the chunks before each, (B, n, S, E); the first has none."""
-    sums = (lin_k[:, :-1].mT @ layers.wide(v[:, :-1])).cumsum(1)
-    return F.pad(sums, (0, 0, 0, 0, 1, 0))
-
-
-def _add_product(mixed: Tensor, lin_q: Tensor, summaries: Tensor) -> Tensor:
-    if mixed.dtype == lin_q.dtype:
-        return torch.baddbmm(mixed, lin_q, summaries)
-    return mixed + (lin_q @ summaries).to(mixed.dtype)

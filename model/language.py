@@ -176,7 +176,9 @@ class LanguageModel(nn.Module):
             if stop is not None:
                 done |= writing & (token_B == stop)
             if bool(done.all()):
-                return out[:, : _longest(out, stop)]
+                # Columns up to the last row's stop token.
+                used = max_new_tokens if stop is None else int((out != stop).sum(1).max()) + 1
+                return out[:, : min(used, max_new_tokens)]
             logits_BV = self.step(token_B, state)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -202,19 +204,6 @@ class LanguageModel(nn.Module):
                     fix="encode with the tokenizer that the model was made for",
                 )
         return tokens_BT
-
-
-def build_model(
-    config: ModelConfig, *, seed: int, device: torch.device | str, dtype: torch.dtype | None
-) -> LanguageModel:
-    """Allocate on `device`, then initialise there; on `meta` shapes are all there is."""
-    with torch.device(device):
-        model = LanguageModel(config)
-    if dtype is not None:
-        model = model.to(dtype)
-    if torch.device(device).type != "meta":
-        initialise(model, seed)
-    return model
 
 
 def initialise(model: LanguageModel, seed: int) -> None:
@@ -246,10 +235,3 @@ def _choose(logits_BV: Tensor, temperature: float, generator: torch.Generator | 
         return logits_BV.argmax(-1)
     weights = (logits_BV / temperature).softmax(-1)
     return torch.multinomial(weights, 1, generator=generator)[:, 0]
-
-
-def _longest(out: Tensor, stop: int | None) -> int:
-    """Columns up to the last row's stop token."""
-    if stop is None:
-        return out.shape[1]
-    return int((out != stop).sum(1).max().clamp(max=out.shape[1] - 1)) + 1

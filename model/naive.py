@@ -3,10 +3,8 @@
 - Pure functions of (config, state dict, tokens); no module, no tiling, no in-place operation.
 - A later token never changes an earlier output, bit for bit: masked weights are exact zeros.
 - `term` labels matrix products for the traced operation count (eval/costs/macs.py).
-
 Shapes: B batch, T positions, C model channels, H heads, K channels of a head, F gated width,
 G = F/H, S query/key width of GAU, E expansion width.
-Usage: `naive.logits(config, model.state_dict(), tokens)`.
 """
 
 from __future__ import annotations

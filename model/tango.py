@@ -172,9 +172,11 @@ class WangoBlock(TangoBlock):
         cache.s = phi[:, :, :older].mT @ layers.wide(gate_BHTG[:, :, :older])
         cache.z = phi[:, :, :older].sum(2)
         slots = torch.arange(older, length, device=phi.device) % window
-        cache.ring_k, cache.ring_phi, cache.ring_gate = (
-            _ring(x[:, :, older:], slots, window) for x in (k_BHTK, phi, gate_BHTG)
-        )
+        recent = [x[:, :, older:] for x in (k_BHTK, phi, gate_BHTG)]
+        rings = [x.new_zeros(*x.shape[:2], window, x.shape[3]) for x in recent]
+        for ring, x in zip(rings, recent, strict=True):
+            ring[:, :, slots] = x
+        cache.ring_k, cache.ring_phi, cache.ring_gate = rings
         cache.length = length
 
     def step_average(
@@ -201,9 +203,3 @@ class WangoBlock(TangoBlock):
         return (recent + phi_q @ cache.s) / (
             total + layers.null_mass_H11(self.null_bias, q, position)
         )
-
-
-def _ring(x_BHTX: Tensor, slots: Tensor, window: int) -> Tensor:
-    ring = x_BHTX.new_zeros(*x_BHTX.shape[:2], window, x_BHTX.shape[3])
-    ring[:, :, slots] = x_BHTX
-    return ring

@@ -106,9 +106,14 @@ def latest(folder: Path) -> Path | None:
 
 def load(path: Path) -> Checkpoint:
     """A checkpoint, every byte of it checked."""
-    meta = _read_meta(path)
-    name, size, sha256 = (meta["tensors"][key] for key in _TENSOR_KEYS)
     folder = path.parents[1]  # the run's: a link named `checkpoints` is not followed either
+    try:
+        meta = unseal(read_untrusted(path, folder=folder))
+    except (OSError, Broken) as error:
+        raise _corrupt(path, str(getattr(error, "strerror", error))) from None
+    if wrong := _wrong_field(meta, path.stem):
+        raise _corrupt(path, wrong)
+    name, size, sha256 = (meta["tensors"][key] for key in _TENSOR_KEYS)
     try:
         if (found := size_untrusted(path.parent / name, folder=folder)) != size:
             raise _corrupt(path, f"{name} has {found:,} bytes, expected {size:,}")
@@ -141,16 +146,6 @@ def _wrong_tensor(tensors: Mapping[str, torch.Tensor], recipe: Mapping[str, Any]
         if name.startswith(f"optimizer.{MOMENTS[1]}.") and bool((tensor < 0).any()):
             return f"tensor {name!r}, a mean of squares, holds negative values"
     return None
-
-
-def _read_meta(path: Path) -> dict[str, Any]:
-    try:
-        meta = unseal(read_untrusted(path, folder=path.parents[1]))
-    except (OSError, Broken) as error:
-        raise _corrupt(path, str(getattr(error, "strerror", error))) from None
-    if wrong := _wrong_field(meta, path.stem):
-        raise _corrupt(path, wrong)
-    return meta
 
 
 def _wrong_field(meta: Any, stem: str) -> str | None:

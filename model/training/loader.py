@@ -271,14 +271,9 @@ def _feistel(values: NDArray, keys: NDArray, half: int) -> NDArray:
     mask = np.uint64((1 << half) - 1)
     left, right = values >> shift, values & mask
     for key in keys:
-        left, right = right, left ^ (_mix(right + key) & mask)
+        z = right + key  # then SplitMix64's finaliser: every input bit moves every output bit
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        left, right = right, left ^ ((z ^ (z >> np.uint64(31))) & mask)
     mixed: NDArray = (left << shift) | right
-    return mixed
-
-
-def _mix(values: NDArray) -> NDArray:
-    """SplitMix64's finaliser: every input bit moves every output bit."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: NDArray = values ^ (values >> np.uint64(31))
     return mixed

@@ -63,12 +63,7 @@ class MetricsLog:
         self._path = path
         with explain_os_errors(path, 0):
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
-        self._events: Any = None
-        if tensorboard:
-            require_tensorboard()
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._events = SummaryWriter(str(path.parent / "events"), purge_step=first_step)
+        self._events = _event_writer(path.parent / "events", first_step) if tensorboard else None
 
     def write(self, row: dict[str, Any]) -> None:
         """Add one step."""
@@ -146,6 +141,13 @@ def require_tensorboard() -> None:
             kind="missing-extra",
             fix="pip install tensorboard (metrics.jsonl is written without it)",
         )
+
+
+def _event_writer(folder: Path, first_step: int) -> Any:
+    require_tensorboard()
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder), purge_step=first_step)
 
 
 class Validation:
@@ -234,27 +236,11 @@ def useful_flop(config: ModelConfig, lengths: list[int], targets: int) -> float:
     return 2 * 3 * total
 
 
-class Trace:
-    """A torch profile of the first steps after one that warms up, as a file for chrome://tracing."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._steps = 0
-        self._profile: Any = None
-
-    def step(self) -> None:
-        """Called after every step."""
-        self._steps += 1
-        if self._steps == 1:
-            self._profile = torch.profiler.profile(profile_memory=True)
-            self._profile.__enter__()
-        elif self._steps == 1 + _TRACED:
-            self.close()
-
-    def close(self) -> None:
-        """Write what there is."""
-        profile, self._profile = self._profile, None
-        if profile is not None:
-            profile.__exit__(None, None, None)
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            profile.export_chrome_trace(str(self.path))
+def trace(path: Path) -> torch.profiler.profile:
+    """A profile of some steps after one that warms up, as a file for chrome://tracing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return torch.profiler.profile(
+        schedule=torch.profiler.schedule(wait=0, warmup=1, active=_TRACED, repeat=1),
+        on_trace_ready=lambda profile: profile.export_chrome_trace(str(path)),
+        profile_memory=True,
+    )

@@ -40,16 +40,12 @@ class Chip:
 
     name: str
     source: str
-    flops: dict[torch.dtype, float]
-    """FLOP/s of products, by the dtype of their inputs; TF32 stays off."""
+    flops: dict[torch.dtype, float]  # of products, by the dtype of their inputs; TF32 stays off
     bandwidth: float
-    slow_bandwidth: float
-    """Bytes/s of exp and the like."""
-    link: float
-    """Bytes/s between host and device."""
+    slow_bandwidth: float  # bytes/s of exp and the like
+    link: float  # bytes/s between host and device
     memory: float
-    launch: float
-    """Seconds of an empty operation."""
+    launch: float  # seconds of an empty operation
     product_share: float
     bytes_share: float
 

@@ -33,9 +33,9 @@ from tangobench.model.training.metrics import (
     POINTS,
     Meter,
     MetricsLog,
-    Trace,
     Validation,
     require_tensorboard,
+    trace,
 )
 from tangobench.model.training.optim import (
     autocast,
@@ -63,18 +63,13 @@ class Options:
 
     out: Path
     device: str = "cpu"
-    microbatch: int | None = None
-    """Rows at once; None chooses (see `plan`) and halves when memory runs out."""
+    microbatch: int | None = None  # rows at once; None: see `plan`, halved when memory runs out
     checkpoint_every: int | None = None
-    stop_at: int | None = None
-    """Stop with a checkpoint after this many steps of the run."""
+    stop_at: int | None = None  # a checkpoint, and the end, after so many steps of the run
     tensorboard: bool = False
-    validate_every: int | None = None
-    """Steps between measurements of the validation subset; 0 is never, None 20 times a run."""
-    trace: bool = False
-    """Write a torch profile of three steps to trace.json."""
-    data: str | None = None
-    """The dataset folder; None is OUT/DATASET-PROFILE, or where the run has begun."""
+    validate_every: int | None = None  # steps between validations; 0: never, None: 20 times a run
+    trace: bool = False  # a torch profile of three steps in trace.json
+    data: str | None = None  # None: OUT/DATASET-PROFILE, or where the run has begun
 
 
 def train(run: Run, options: Options, reporter: Reporter | None = None) -> Path:
@@ -196,13 +191,13 @@ class Trainer:
             self.reporter.advance(1.0, reused=True)
         with contextlib.ExitStack() as stack:
             log = self._open_log(stack)
-            trace = None
+            profile = None
             if self.options.trace:
-                trace = stack.enter_context(contextlib.closing(Trace(self.folder / "trace.json")))
+                profile = stack.enter_context(trace(self.folder / "trace.json"))
             while self.loader.step < last:
                 row = self._logged_step(next(self.loader), last, log, meter)
-                if trace is not None:
-                    trace.step()
+                if profile is not None:
+                    profile.step()
         self.reporter.finish()
         self.reporter.say(f"{self.run.name}: {_state(row)} · {meter}")
 
