@@ -32,7 +32,7 @@ from tangobench.pipeline.fineweb.decisions import decide
 from tangobench.pipeline.fineweb.documents import number_units
 from tangobench.pipeline.fineweb.keys import pack_keys
 from tangobench.pipeline.fineweb.leakage import audit
-from tangobench.pipeline.fineweb.reading import SampleRows
+from tangobench.pipeline.fineweb.parquet import SampleRows
 from tangobench.pipeline.fineweb.resolve import partitions_for, resolve
 
 sys.path.insert(0, str(Path(__file__).parent))

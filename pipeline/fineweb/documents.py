@@ -22,7 +22,7 @@ from tangobench.pipeline.core.build import Arguments, Job, Record, Stage
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import dedup
 from tangobench.pipeline.fineweb.keys import STATUS_NAMES
-from tangobench.pipeline.fineweb.reading import Reading
+from tangobench.pipeline.fineweb.parquet import Reading
 
 PARTITIONS: Final = ("train", "validation", "ignored")
 TRAIN, VALIDATION, OUTSIDE = range(len(PARTITIONS))

@@ -5,8 +5,6 @@
 - Local files are hashed on every run, so a changed file is never taken for the old one, and one
   that changes during the build ends it. The hub's files are downloaded once and then local; with
   `--stream` a sha256 that its index claims is checked once per unit store.
-
-Usage: `inputs = find_inputs(spec, "data/*.parquet", job)`.
 """
 
 from __future__ import annotations
@@ -25,15 +23,16 @@ from tangobench.pipeline.core.spec import bad_value
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.keys import KeysArgs, Rules
-from tangobench.pipeline.fineweb.parquet import FileInfo, hash_file, inspect
-from tangobench.pipeline.fineweb.reading import FileRows, SampleRows
-from tangobench.pipeline.fineweb.resolve import partitions_for
-from tangobench.pipeline.fineweb.sources import (
-    Listing,
-    SourceFile,
-    hub_name,
-    list_files,
+from tangobench.pipeline.fineweb.parquet import (
+    FileInfo,
+    FileRows,
+    Reading,
+    SampleRows,
+    hash_file,
+    inspect,
 )
+from tangobench.pipeline.fineweb.resolve import partitions_for
+from tangobench.pipeline.fineweb.sources import Listing, SourceFile, hub_name, list_files
 from tangobench.pipeline.fineweb.sources.download import download
 from tangobench.pipeline.fineweb.sources.hub import HubParts, changed, list_hub
 from tangobench.pipeline.fineweb.spec import Part, Spec, config_folder
@@ -46,7 +45,6 @@ class Inputs:
     """The input, cut into units."""
 
     units: list[KeysArgs]
-    rows: int
     source: dict[str, Any]
     origin: dict[str, Any] = field(default_factory=dict)
     stamps: dict[str, Stamp] = field(default_factory=dict)
@@ -67,36 +65,33 @@ def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
     """The units of a source; files are hashed and their footers checked, on the job's workers."""
     if source is None and spec.source == "sample":
         return _sample_inputs(spec)
-    access = job.access
-    listing = list_source(spec, source, access)
-    if not access.stream:
-        listing = download(listing, job.reporter, access.patience)
-    labels = [file.name for file in listing.files]
-    stamps = {file.url: _stamp(file.url) for file in listing.files if "://" not in file.url}
+    listing = list_source(spec, source, job.access)
+    if not job.access.stream:
+        listing = download(listing, job.reporter, job.access.patience)
+    stamps = {file.url: _stamp(file.url) for file in listing.files if not file.afar}
     look = functools.partial(
         inspect, last_train=spec.last_train, validation=tuple(spec.validation_orders)
     )
     # One file is looked at here, while workers still start.
-    runner = job.runner if len(labels) > 1 else SerialRunner()
-    infos = list(runner.map(look, listing.files, labels))
-    claims = [f for f in listing.files if f.sha256 and "://" in f.url and not f.groups]
+    runner = job.runner if len(listing.files) > 1 else SerialRunner()
+    infos = list(runner.map(look, listing.files, [file.name for file in listing.files]))
+    claims = [file for file in listing.files if file.sha256 and file.afar and not file.groups]
     if claims:
         job.run(CHECK, [CHECK.unit(f.name, CheckArgs(f), float(f.size or 1)) for f in claims])
-    unique = {info.sha256: info for info in infos}
+    unique = {str(info.file.sha256): info for info in infos}
     files = [unique[sha256] for sha256 in sorted(unique)]
     rows = sum(file.rows for file in files)
     if rows == 0:
-        raise InputError(
-            f"{len(files)} Parquet files hold no rows",
-            kind="source-empty",
-            fix="name files with documents",
-        )
-    rules = _rules(spec, partitions_for(rows))
+        what, fix = f"{len(files)} Parquet files hold no rows", "name files with documents"
+        raise InputError(what, kind="source-empty", fix=fix)
     ranges = [reading for file in files for reading in _file_rows(file, spec.unit_bytes)]
-    units = [KeysArgs(reading, rules) for reading in ranges]
-    origin = {**listing.origin, "files": {f.name: f.sha256 for f in infos}}
-    origin["claims"] = {f.name: f.sha256 for f in listing.files if f.groups and f.sha256}
-    return Inputs(units, rows, {"files": [f.identity() for f in files]}, origin, stamps)
+    origin = {
+        **listing.origin,
+        "files": {info.file.name: info.file.sha256 for info in infos},
+        "claims": {f.name: f.sha256 for f in listing.files if f.groups and f.sha256},
+    }
+    source_files = {"files": [file.identity() for file in files]}
+    return Inputs(_units(spec, ranges, rows), source_files, origin, stamps)
 
 
 def _stamp(path: str) -> Stamp:
@@ -175,22 +170,21 @@ def _require_agreement(spec: Spec) -> None:
         )
 
 
-def _rules(spec: Spec, parts: int) -> Rules:
-    return Rules(
+def _units(spec: Spec, ranges: Sequence[Reading], rows: int) -> list[KeysArgs]:
+    rules = Rules(
         train_through=spec.last_train,
         validation=tuple(spec.validation_orders),
         aggressive=spec.url_folding == "aggressive",
-        parts=parts,
+        parts=partitions_for(rows),
     )
+    return [KeysArgs(reading, rules) for reading in ranges]
 
 
 def _sample_inputs(spec: Spec) -> Inputs:
     total, step = fineweb_sample.count(), fineweb_sample.BLOCK
     identity = {"generator": "fineweb_sample", "version": fineweb_sample.VERSION, "rows": total}
-    rules = _rules(spec, partitions_for(total))
     ranges = [SampleRows(start, min(total, start + step)) for start in range(0, total, step)]
-    units = [KeysArgs(reading, rules) for reading in ranges]
-    return Inputs(units, total, identity, {"kind": "sample"})
+    return Inputs(_units(spec, ranges, total), identity, {"kind": "sample"})
 
 
 def _file_rows(file: FileInfo, unit_bytes: int) -> Iterator[FileRows]:
@@ -203,15 +197,11 @@ def _file_rows(file: FileInfo, unit_bytes: int) -> Iterator[FileRows]:
         if not last and size < unit_bytes and outside[number + 1] == outside[number]:
             continue
         yield FileRows(
-            sha256=file.sha256,
+            file=file.file,
             groups=(first, number + 1),
             with_texts=not outside[number],
-            name=file.name,
-            url=file.url,
-            has_date=file.has_date,
             first_row=first_row,
             size=size,
-            patience=file.patience,
         )
         first_row += sum(g.rows for g in file.groups[first : number + 1])
         first, size = number + 1, 0

@@ -32,7 +32,7 @@ from tangobench.pipeline.core.build import Arguments, Output, Stage
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import parquet
 from tangobench.pipeline.fineweb.dedup import key_rows
-from tangobench.pipeline.fineweb.reading import Reading
+from tangobench.pipeline.fineweb.parquet import Reading
 from tangobench.pipeline.fineweb.spec import dump_order
 
 FINE, IGNORED, TEXT_NULL, TEXT_EMPTY, TEXT_NOT_UTF8 = range(5)

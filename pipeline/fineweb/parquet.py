@@ -2,12 +2,10 @@
 
 - Only `id dump url text` (and `date` where there is one) are read, a thousand rows at a time, so a
   file that claims little and decodes to much stays within the memory of a batch.
-- A unit is a range of row groups. Those with unwanted dumps only are read without text and URL:
-  their documents are ignored, but still decided on.
+- A unit is a range of row groups, or of the embedded sample. Row groups with unwanted dumps only
+  are read without text and URL: their documents are ignored, but still decided on.
 - Whatever is wrong with a file is an `InputError` that names the file, the row group or row, what
   was expected and what was found. Nothing is repaired silently.
-
-Usage: `info = inspect(file)`, then `read(file, [0, 1], ["text"])`.
 """
 
 from __future__ import annotations
@@ -15,20 +13,24 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.errors import InputError, TangobenchError
+from tangobench.pipeline.core.build import Arguments
 from tangobench.pipeline.core.hashing import RowsHasher, digest
+from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.sources import SourceFile, open_input
 from tangobench.pipeline.fineweb.spec import dump_order
 
-_REQUIRED: Final = ("id", "dump", "url", "text")
+COLUMNS: Final = ("id", "dump", "url", "text", "date")
 _BATCH: Final = 1024
+_SAMPLE_BATCH: Final = 512
+_UNREADABLE: Final = (pa.ArrowException, ValueError, OSError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,32 +48,111 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """An input file that can be read: identity, schema and row groups are known.
+    """An input file that can be read: its identity and row groups are known.
 
-    `sha256` is that of its bytes, or of its row groups' hashes where it is read in part.
+    `file.sha256` is that of its bytes, or of its row groups' hashes where it is read in part.
     """
 
-    name: str
-    url: str
-    size: int
-    sha256: str
-    rows: int
-    has_date: bool
+    file: SourceFile
     groups: tuple[RowGroup, ...]
-    patience: float
+
+    @property
+    def rows(self) -> int:
+        """Of all its row groups."""
+        return sum(group.rows for group in self.groups)
 
     def identity(self) -> dict[str, Any]:
         """What the lock says of it."""
         if self.groups and self.groups[0].rows_sha256:
             return {"groups": [{"rows": g.rows, "rows_sha256": g.rows_sha256} for g in self.groups]}
-        return {"sha256": self.sha256, "size": self.size, "rows": self.rows}
+        return {"sha256": self.file.sha256, "size": self.file.size, "rows": self.rows}
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRows(Arguments):
+    """Documents start..stop-1 of the embedded sample."""
+
+    start: int
+    stop: int
+
+    name: ClassVar[str] = "the embedded sample"
+
+    @property
+    def label(self) -> str:
+        """For progress and errors."""
+        return f"sample {self.start}"
+
+    @property
+    def size(self) -> int:
+        """Relative cost."""
+        return self.stop - self.start
+
+    @property
+    def first_row(self) -> int:
+        """The number of the first row, for messages."""
+        return self.start
+
+    def key(self) -> Any:
+        """What decides the rows."""
+        return ["fineweb_sample", fineweb_sample.VERSION, self.start, self.stop]
+
+    def rows(self) -> Iterator[pa.Table]:
+        """The rows."""
+        for first in range(self.start, self.stop, _SAMPLE_BATCH):
+            table = fineweb_sample.sample_table(first, min(self.stop, first + _SAMPLE_BATCH))
+            yield table.select(COLUMNS).combine_chunks()
+
+    def texts(self) -> Iterator[pa.Array]:
+        """The texts, in the order of the rows."""
+        return (whole(table["text"]) for table in self.rows())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileRows(Arguments):
+    """Row groups groups[0]..groups[1]-1 of a Parquet file.
+
+    Without `with_texts` neither texts nor URLs are read: all rows are of ignored dumps.
+    """
+
+    file: SourceFile
+    groups: tuple[int, int]
+    with_texts: bool
+    first_row: int
+    size: int
+
+    @property
+    def name(self) -> str:
+        """Of the file."""
+        return self.file.name
+
+    @property
+    def label(self) -> str:
+        """For progress and errors."""
+        return f"{self.name} groups {self.groups[0]}-{self.groups[1] - 1}"
+
+    def key(self) -> Any:
+        """What decides the rows: content and range, never a name or a place."""
+        return [self.file.sha256, self.groups, self.with_texts]
+
+    def rows(self) -> Iterator[pa.Table]:
+        """The rows."""
+        columns = COLUMNS if self.with_texts else ("id", "dump", "date")
+        return read(self.file, range(*self.groups), columns)
+
+    def texts(self) -> Iterator[pa.Array]:
+        """The texts, in the order of the rows."""
+        found = read(self.file, range(*self.groups), ["text"])
+        return (whole(table["text"]) for table in found)
+
+
+Reading = SampleRows | FileRows
 
 
 def inspect(file: SourceFile, *, last_train: int, validation: Sequence[int]) -> FileInfo:
     """Hash a file, unless it is afar and its hub claims a hash, and check its footer."""
     with _opened(file) as handle:
         sha256, size = file.sha256, file.size or 0
-        if not file.groups and (sha256 is None or "://" not in file.url):
+        if not file.groups and (sha256 is None or not file.afar):
             sha256, size = _hash(handle)
             handle.seek(0)
             if sha256 != (file.sha256 or sha256):
@@ -80,25 +161,23 @@ def inspect(file: SourceFile, *, last_train: int, validation: Sequence[int]) -> 
         _check_schema(file.name, schema)
         count = min(metadata.num_row_groups, file.groups or metadata.num_row_groups)
         outside = set[int]()
-        if "://" not in file.url:  # from afar, a request per row group is too much to pay
+        if not file.afar:  # from afar, a request per row group is too much to pay
             outside = _outside(file.name, handle, count, last_train, validation)
     groups = [metadata.row_group(n) for n in range(count)]
-    has_date = "date" in schema.names
     rows = [group.num_rows for group in groups]
-    hashes = _hash_groups(file, rows, has_date) if file.groups else [""] * count
+    hashes = _hash_groups(file, rows) if file.groups else [""] * count
     known = tuple(
         RowGroup(group.num_rows, group.total_byte_size, n in outside, hashes[n])
         for n, group in enumerate(groups)
     )
-    name, url = file.name, file.url
-    sha256 = digest(hashes) if file.groups else str(sha256)
-    return FileInfo(name, url, size, sha256, sum(rows), has_date, known, file.patience)
+    sha256 = digest(hashes) if file.groups else sha256
+    return FileInfo(replace(file, sha256=sha256, size=size), known)
 
 
-def _hash_groups(file: SourceFile, rows: Sequence[int], has_date: bool) -> list[str]:
+def _hash_groups(file: SourceFile, rows: Sequence[int]) -> list[str]:
     """The hash of the rows of each of the first row groups, whatever batches they come in."""
     found, hasher, missing = [], RowsHasher(), list(rows)
-    for table in read(file, range(len(rows)), [*_REQUIRED, *(["date"] if has_date else [])]):
+    for table in read(file, range(len(rows)), COLUMNS):
         start = 0
         while start < table.num_rows:
             some = table.slice(start, missing[0])
@@ -115,14 +194,10 @@ def _not_claimed(file: SourceFile, found: str) -> InputError:
     """A file in the hub's cache rotted; without it, the next run downloads it again."""
     Path(file.url).resolve().unlink(missing_ok=True)
     Path(file.url).unlink(missing_ok=True)
-    return InputError(
-        f"{file.url} has sha256 {found}, the hub's index says {file.sha256}; it was removed",
-        kind="source-changed",
-        fix="run the same command again: it downloads the file again",
-        file=file.name,
-        found=found,
-        expected=file.sha256,
-    )
+    what = f"{file.url} has sha256 {found}, the hub's index says {file.sha256}; it was removed"
+    fix = "run the same command again: it downloads the file again"
+    details = {"file": file.name, "found": found, "expected": file.sha256}
+    return InputError(what, kind="source-changed", fix=fix, **details)
 
 
 def hash_file(file: SourceFile) -> tuple[str, int]:
@@ -151,10 +226,10 @@ def _opened(file: SourceFile) -> Iterator[Any]:
     except TangobenchError:
         raise
     except Exception as error:
-        if not isinstance(error, OSError) and "://" not in file.url:
+        if not isinstance(error, OSError) and not file.afar:
             raise  # clients of hubs and object stores have errors of their own, files have not
         raise InputError(
-            f"{file.name} cannot be read: {type(error).__name__}: {_short(error)}",
+            f"{file.name} cannot be read: {type(error).__name__}: {short(error)}",
             kind="source-unreadable",
             fix="check permissions and the connection, then run the same command again",
             file=file.name,
@@ -173,64 +248,54 @@ def _footer(name: str, handle: Any) -> tuple[Any, pa.Schema]:
     try:
         opened = pq.ParquetFile(handle)
         return opened.metadata, opened.schema_arrow
-    except (pa.ArrowException, ValueError, OSError) as error:
+    except _UNREADABLE as error:
         raise _corrupt(name, "its footer", error) from error
 
 
 def _corrupt(name: str, where: str, error: BaseException) -> InputError:
     return InputError(
-        f"{name} is not a whole Parquet file: {where} cannot be read ({_short(error)})",
+        f"{name} is not a whole Parquet file: {where} cannot be read ({short(error)})",
         kind="parquet-corrupt",
         fix="get the file again and compare its sha256 with the source's",
         file=name,
     )
 
 
-def _short(error: BaseException) -> str:
+def short(error: BaseException) -> str:
+    """The first line of an error."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 
 def _check_schema(name: str, schema: pa.Schema) -> None:
-    for column in (*_REQUIRED, "date"):
-        if column in _REQUIRED and column not in schema.names:
-            raise InputError(
-                f"{name} has no column {column!r} (it has: {', '.join(schema.names)})",
-                kind="column-missing",
-                fix="FineWeb-Edu files have text, id, dump and url; convert the file first",
-                file=name,
-                column=column,
-            )
-        if schema.names.count(column) > 1:
-            raise InputError(
-                f"{name} has {schema.names.count(column)} columns {column!r}, expected one",
-                kind="column-twice",
-                fix="keep one of them and write the file again",
-                file=name,
-                column=column,
-            )
-    for column in (*_REQUIRED, "date"):
-        kind = schema.field(column).type if column in schema.names else pa.string()
-        dated = column == "date" and (pa.types.is_timestamp(kind) or pa.types.is_date(kind))
-        if not _is_text(kind) and not dated:
-            raise InputError(
-                f"{name}: column {column!r} is {kind}, expected string",
-                kind="column-type",
-                fix="convert the column to UTF-8 strings",
-                file=name,
-                column=column,
-            )
+    for column in COLUMNS:
+        count = schema.names.count(column)
+        if count == 0 and column == "date":
+            continue
+        if count == 0:
+            what = f" has no column {column!r} (it has: {', '.join(schema.names)})"
+            kind = "missing"
+            fix = "FineWeb-Edu files have text, id, dump and url; convert the file first"
+        elif count > 1:
+            what, kind = f" has {count} columns {column!r}, expected one", "twice"
+            fix = "keep one of them and write the file again"
+        elif not _is_text(found := schema.field(column).type, dated=column == "date"):
+            what, kind = f": column {column!r} is {found}, expected string", "type"
+            fix = "convert the column to UTF-8 strings"
+        else:
+            continue
+        raise InputError(f"{name}{what}", kind=f"column-{kind}", fix=fix, file=name, column=column)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
+def _is_text(kind: pa.DataType, *, dated: bool) -> bool:
+    types = pa.types
+    if types.is_dictionary(kind):
         kind = kind.value_type
-    kinds = (
-        pa.types.is_string,
-        pa.types.is_large_string,
-        pa.types.is_string_view,
-        pa.types.is_null,
+    strings = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+    return (
+        strings
+        or types.is_null(kind)
+        or (dated and (types.is_timestamp(kind) or types.is_date(kind)))
     )
-    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _outside(
@@ -254,53 +319,45 @@ def _outside(
             orders = [dump_order(dump) if dump else None for dump in dumps]
             if all(order and order > last_train and order not in validation for order in orders):
                 found.add(number)
-    except (pa.ArrowException, ValueError, OSError) as error:
+    except _UNREADABLE as error:
         raise _corrupt(name, "the column dump", error) from error
     return found
 
 
 def read(file: SourceFile, groups: Sequence[int], columns: Sequence[str]) -> Iterator[pa.Table]:
     """Rows of some row groups, every column a string, null where it was not asked for."""
-    afar = "://" in file.url
     with _opened(file) as handle:
         try:
             # Ranges are fetched together from afar; here that would only hold them all in memory.
-            table = pq.ParquetFile(handle, page_checksum_verification=True, pre_buffer=afar)
+            table = pq.ParquetFile(handle, page_checksum_verification=True, pre_buffer=file.afar)
+            wanted = [
+                name for name in columns if name != "date" or name in table.schema_arrow.names
+            ]
             # A batch across two groups would be a copy; from afar, groups are fetched together.
-            runs = [list(groups)] if afar else [[group] for group in groups]
-            for run in runs:
+            for run in [list(groups)] if file.afar else [[group] for group in groups]:
                 for batch in table.iter_batches(  # one core per worker: units are the parallelism
-                    _BATCH, row_groups=run, columns=list(columns), use_threads=False
+                    _BATCH, row_groups=run, columns=wanted, use_threads=False
                 ):
-                    yield _uniform(batch)
+                    yield pa.table({name: _text(batch, name) for name in COLUMNS})
         except MemoryError:
             raise  # Arrow's is one of its exceptions too, but says nothing about the file
-        except (pa.ArrowException, ValueError, OSError) as error:
+        except _UNREADABLE as error:
             where = f"row groups {groups[0]} to {groups[-1]}"
             raise _corrupt(file.name, where, error) from error
 
 
-def _uniform(batch: pa.RecordBatch) -> pa.Table:
-    """The five columns as strings; texts are not copied, and not yet checked for UTF-8."""
-    arrays = {}
-    for column in ("id", "dump", "url", "text", "date"):
-        if column not in batch.schema.names:
-            arrays[column] = pa.nulls(batch.num_rows, pa.large_string())
-            continue
-        array = batch.column(column)
-        if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
-        if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
-            array = _to_text(array)
-        arrays[column] = array
-    return pa.table(arrays)
-
-
-def _to_text(array: pa.Array) -> pa.Array:
-    """Views (their bytes not yet checked), dates, and columns that are all null."""
+def _text(batch: pa.RecordBatch, column: str) -> pa.Array:
+    """A column as strings; texts are not copied, and not yet checked for UTF-8."""
+    if column not in batch.schema.names:
+        return pa.nulls(batch.num_rows, pa.large_string())
+    array = batch.column(column)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        return array
     if pa.types.is_string_view(array.type):
         return array.view(pa.binary_view()).cast(pa.large_binary()).view(pa.large_string())
-    return array.cast(pa.large_string())
+    return array.cast(pa.large_string())  # dates, and columns that are all null
 
 
 def whole(column: pa.ChunkedArray) -> pa.Array:

@@ -108,8 +108,8 @@ class Cluster:
     def _inspect(self, file, number) -> FileInfo:
         rows = self.corpus.unit_documents
         sha256 = hashlib.sha256(file.name.encode()).hexdigest()
-        groups = (RowGroup(rows, 1 << 30, False),)
-        return FileInfo(file.name, file.url, 1 << 29, sha256, rows, True, groups, 0.0)
+        file = dataclasses.replace(file, sha256=sha256, size=1 << 29)
+        return FileInfo(file, (RowGroup(rows, 1 << 30, False),))
 
     # What each stage would answer, in its true size.
 

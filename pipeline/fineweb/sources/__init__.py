@@ -4,8 +4,6 @@
   order of their sha256, so a hub, a mirror and a download folder give the same dataset.
 - A hub repository is named with a prefix (`hub:OWNER/NAME`): a mistyped path never goes there.
 - A network that fails for a while is waited for, up to a limit (`patience`), in every read.
-
-Usage: `listing = list_files("data/*.parquet"); open_input(listing.files[0].url)`.
 """
 
 from __future__ import annotations
@@ -40,6 +38,11 @@ class SourceFile:
     patience: float = PATIENCE
     groups: int = 0
 
+    @property
+    def afar(self) -> bool:
+        """Not on this machine."""
+        return "://" in self.url
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -59,32 +62,35 @@ def list_files(source: str) -> Listing:
     """Parquet files at a path, folder, glob or fsspec URL."""
     found = _list_url(source) if "://" in source else _list_local(source)
     if not found:
-        raise InputError(
-            f"no Parquet file at {source}",
-            kind="source-empty",
-            fix="name a .parquet file, a folder that holds some, or a quoted glob",
-            source=source,
-        )
+        what = f"no Parquet file at {source}"
+        fix = "name a .parquet file, a folder that holds some, or a quoted glob"
+        raise InputError(what, kind="source-empty", fix=fix, source=source)
     return Listing(sorted(found, key=lambda file: file.name), {"kind": "files", "source": source})
 
 
-def _list_local(source: str) -> list[SourceFile]:
+def find_paths(source: str, fix: str) -> tuple[list[Path], bool]:
+    """The file at a path, all in a folder or all of a glob; True if the source names each."""
     path = Path(source)
     if path.is_file():
-        return [SourceFile(path.name, str(path.absolute()), path.stat().st_size)]
+        return [path], True
     if path.is_dir():
-        names = [str(p) for p in path.rglob("*.parquet")]
-    elif _MAGIC.search(source):
+        return [found for found in path.rglob("*") if found.is_file()], False
+    if _MAGIC.search(source):
         names = glob.glob(source, recursive=True)  # noqa: PTH207 - absolute patterns too
-    else:
-        raise InputError(
-            f"{source} does not exist",
-            kind="source-missing",
-            fix="check the path; a repository on the hub is hub:OWNER/NAME",
-            source=source,
-        )
-    files = [Path(name) for name in names if Path(name).is_file()]
-    return [SourceFile(str(p), str(p.absolute()), p.stat().st_size) for p in files]
+        return [Path(name) for name in names if Path(name).is_file()], True
+    what = f"{source} does not exist"
+    raise InputError(what, kind="source-missing", fix=fix, source=source)
+
+
+def _list_local(source: str) -> list[SourceFile]:
+    fix = "check the path; a repository on the hub is hub:OWNER/NAME"
+    paths, named = find_paths(source, fix)
+    short = len(paths) == 1 and paths[0] == Path(source)
+    return [
+        SourceFile(path.name if short else str(path), str(path.absolute()), path.stat().st_size)
+        for path in paths
+        if named or path.suffix == ".parquet"
+    ]
 
 
 def _list_url(source: str) -> list[SourceFile]:
@@ -100,19 +106,12 @@ def _list_url(source: str) -> list[SourceFile]:
             names = [name for name in fs.find(path) if name.endswith(".parquet")]
         return [SourceFile(n, fs.unstrip_protocol(n), int(fs.size(n) or 0)) for n in names]
     except FileNotFoundError as error:
-        raise InputError(
-            f"{source} does not exist: {error}",
-            kind="source-missing",
-            fix="check the address and the name of the bucket",
-            source=source,
-        ) from error
+        what, fix = f"{source} does not exist: {error}", "check the address and the bucket's name"
+        raise InputError(what, kind="source-missing", fix=fix, source=source) from error
     except (OSError, ImportError, ValueError) as error:
-        raise ResourceError(
-            f"{source} cannot be listed: {error}",
-            kind="source-unreachable",
-            fix="check the URL, the network and that the protocol's package is installed",
-            source=source,
-        ) from error
+        what = f"{source} cannot be listed: {error}"
+        fix = "check the URL, the network and that the protocol's package is installed"
+        raise ResourceError(what, kind="source-unreachable", fix=fix, source=source) from error
 
 
 def endpoint() -> str:

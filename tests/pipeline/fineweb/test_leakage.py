@@ -18,7 +18,7 @@ from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.fineweb import leakage
 from tangobench.pipeline.fineweb.documents import DocumentUnit
 from tangobench.pipeline.fineweb.keys import pack_keys
-from tangobench.pipeline.fineweb.reading import SampleRows
+from tangobench.pipeline.fineweb.parquet import SampleRows
 from tangobench.pipeline.fineweb.resolve import DecideArgs, decide_unit
 
 NO_URLS = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
