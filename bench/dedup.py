@@ -28,11 +28,10 @@ import pyarrow as pa
 
 from tangobench.pipeline.core.build import Job, Output, Stage, Unit
 from tangobench.pipeline.core.store import Store, open_store
-from tangobench.pipeline.fineweb.decisions import decide
+from tangobench.pipeline.fineweb.decisions import audit_leaks, decide
 from tangobench.pipeline.fineweb.documents import number_units
 from tangobench.pipeline.fineweb.keys import pack_keys
-from tangobench.pipeline.fineweb.leakage import audit
-from tangobench.pipeline.fineweb.parquet import SampleRows
+from tangobench.pipeline.fineweb.parquet import read_sample
 from tangobench.pipeline.fineweb.resolve import partitions_for, resolve
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -138,7 +137,7 @@ def own(rows: int) -> dict[str, Any]:
         Unit(f"{start}", [start, min(rows, start + UNIT), parts]) for start in range(0, rows, UNIT)
     ]
     keys = job.run(Stage("synthetic", 1, synthetic), units)
-    numbered = number_units((SampleRows(n, n + 1) for n in range(len(keys))), keys)
+    numbered = number_units((read_sample(n, n + 1) for n in range(len(keys))), keys)
     memory = Memory()
     memory.start()
     began, wall = time.process_time(), time.monotonic()
@@ -155,7 +154,7 @@ def own(rows: int) -> dict[str, Any]:
     late = sum(
         int((columns(u.inputs[0], u.inputs[1])["dump"] > TRAIN_THROUGH).sum()) for u in units
     )
-    leaks = audit(job, decided)["shared_keys"] if rows <= 5_000_000 else None
+    leaks = audit_leaks(job, decided)["shared_keys"] if rows <= 5_000_000 else None
     shutil.rmtree(STORE, ignore_errors=True)
     return {
         "rows": rows,

@@ -16,10 +16,10 @@ from tangobench.errors import InputError
 from tangobench.pipeline.core.build import Job, Record, Result, ShardFile
 from tangobench.pipeline.core.cards import NOT_STATED
 from tangobench.pipeline.core.shards import shard_name
-from tangobench.pipeline.fineweb import leakage as leaks
 from tangobench.pipeline.fineweb import near_duplicates
 from tangobench.pipeline.fineweb.decisions import (
     DecisionsResult,
+    audit_leaks,
     decide,
     outcome_counts,
     train_dumps,
@@ -68,7 +68,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         job, decided, mode=spec.near_duplicates, engine=spec.near_engine
     )
     decisions, files = decide(job, units)
-    leakage = leaks.audit(job, units)
+    leakage = audit_leaks(job, units)
     streams = make_streams(job, units, decisions, spec, chosen)
     inputs.require_unchanged()
     _require_rows(spec, streams)

@@ -25,11 +25,10 @@ from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.keys import KeysArgs, Rules
 from tangobench.pipeline.fineweb.parquet import (
     FileInfo,
-    FileRows,
     Reading,
-    SampleRows,
     hash_file,
     inspect,
+    read_sample,
 )
 from tangobench.pipeline.fineweb.resolve import partitions_for
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, hub_name, list_files
@@ -183,11 +182,11 @@ def _units(spec: Spec, ranges: Sequence[Reading], rows: int) -> list[KeysArgs]:
 def _sample_inputs(spec: Spec) -> Inputs:
     total, step = fineweb_sample.count(), fineweb_sample.BLOCK
     identity = {"generator": "fineweb_sample", "version": fineweb_sample.VERSION, "rows": total}
-    ranges = [SampleRows(start, min(total, start + step)) for start in range(0, total, step)]
+    ranges = [read_sample(start, min(total, start + step)) for start in range(0, total, step)]
     return Inputs(_units(spec, ranges, total), identity, {"kind": "sample"})
 
 
-def _file_rows(file: FileInfo, unit_bytes: int) -> Iterator[FileRows]:
+def _file_rows(file: FileInfo, unit_bytes: int) -> Iterator[Reading]:
     """Ranges of row groups of about `unit_bytes`; ignored groups never share a unit with others."""
     first_row = first = size = 0
     outside = [group.outside for group in file.groups]
@@ -196,7 +195,7 @@ def _file_rows(file: FileInfo, unit_bytes: int) -> Iterator[FileRows]:
         last = number + 1 == len(file.groups)
         if not last and size < unit_bytes and outside[number + 1] == outside[number]:
             continue
-        yield FileRows(
+        yield Reading(
             file=file.file,
             groups=(first, number + 1),
             with_texts=not outside[number],

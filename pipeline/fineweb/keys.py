@@ -195,7 +195,7 @@ def pack_keys(table: pa.Table, parts: int, counts: dict[str, int]) -> Output:
 
 
 def _documents(args: KeysArgs, row: int, batch: pa.Table, counts: dict[str, int]) -> pa.Table:
-    name, rules = args.reading.name, args.rules
+    name, rules = args.reading.file.name, args.rules
     ids, dumps, urls, texts, dates = (
         parquet.whole(batch[column]) for column in ("id", "dump", "url", "text", "date")
     )

@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -69,83 +69,48 @@ class FileInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class SampleRows(Arguments):
-    """Documents start..stop-1 of the embedded sample."""
-
-    start: int
-    stop: int
-
-    name: ClassVar[str] = "the embedded sample"
-
-    @property
-    def label(self) -> str:
-        """For progress and errors."""
-        return f"sample {self.start}"
-
-    @property
-    def size(self) -> int:
-        """Relative cost."""
-        return self.stop - self.start
-
-    @property
-    def first_row(self) -> int:
-        """The number of the first row, for messages."""
-        return self.start
-
-    def key(self) -> Any:
-        """What decides the rows."""
-        return ["fineweb_sample", fineweb_sample.VERSION, self.start, self.stop]
-
-    def rows(self) -> Iterator[pa.Table]:
-        """The rows."""
-        for first in range(self.start, self.stop, _SAMPLE_BATCH):
-            table = fineweb_sample.sample_table(first, min(self.stop, first + _SAMPLE_BATCH))
-            yield table.select(COLUMNS).combine_chunks()
-
-    def texts(self) -> Iterator[pa.Array]:
-        """The texts, in the order of the rows."""
-        return (whole(table["text"]) for table in self.rows())
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileRows(Arguments):
-    """Row groups groups[0]..groups[1]-1 of a Parquet file.
+class Reading(Arguments):
+    """Row groups groups[0]..groups[1]-1 of a Parquet file, or such documents of the sample.
 
     Without `with_texts` neither texts nor URLs are read: all rows are of ignored dumps.
     """
 
     file: SourceFile
     groups: tuple[int, int]
-    with_texts: bool
     first_row: int
     size: int
-
-    @property
-    def name(self) -> str:
-        """Of the file."""
-        return self.file.name
+    with_texts: bool = True
 
     @property
     def label(self) -> str:
         """For progress and errors."""
-        return f"{self.name} groups {self.groups[0]}-{self.groups[1] - 1}"
+        return f"{self.file.name} {self.groups[0]}-{self.groups[1] - 1}"
 
     def key(self) -> Any:
         """What decides the rows: content and range, never a name or a place."""
         return [self.file.sha256, self.groups, self.with_texts]
 
-    def rows(self) -> Iterator[pa.Table]:
-        """The rows."""
-        columns = COLUMNS if self.with_texts else ("id", "dump", "date")
-        return read(self.file, range(*self.groups), columns)
+    def rows(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.Table]:
+        """The rows, some at a time."""
+        if self.file.url:
+            wanted = columns if self.with_texts else ("id", "dump", "date")
+            yield from read(self.file, range(*self.groups), wanted)
+            return
+        start, stop = self.groups
+        for first in range(start, stop, _SAMPLE_BATCH):
+            table = fineweb_sample.sample_table(first, min(stop, first + _SAMPLE_BATCH))
+            yield table.select(COLUMNS).combine_chunks()
 
     def texts(self) -> Iterator[pa.Array]:
         """The texts, in the order of the rows."""
-        found = read(self.file, range(*self.groups), ["text"])
-        return (whole(table["text"]) for table in found)
+        return (whole(table["text"]) for table in self.rows(["text"]))
 
 
-Reading = SampleRows | FileRows
+def read_sample(start: int, stop: int) -> Reading:
+    """Documents start..stop-1 of the embedded sample."""
+    version = f"fineweb_sample {fineweb_sample.VERSION}"
+    file = SourceFile("the embedded sample", "", sha256=version)
+    return Reading(file, (start, stop), start, stop - start)
 
 
 def inspect(file: SourceFile, *, last_train: int, validation: Sequence[int]) -> FileInfo:

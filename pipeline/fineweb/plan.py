@@ -3,8 +3,6 @@
 - Rates are per core, from `make bench-plan`, `bench-fineweb` and `bench-dedup` on two shared cores;
   the network is not in them.
 - A local source is measured by its footers; the hub's sizes are those of its published index.
-
-Usage: `plan(spec, None, workers=2)["lines"]`.
 """
 
 from __future__ import annotations

@@ -1,26 +1,24 @@
 """The embedded FineWeb-Edu sample: invented school texts with every hard case of dedup planted.
 
 - Document n is a pure function of (seed, n): any range can be made alone, on any machine.
-- The text has facts and forms that recur (a river keeps its source and length wherever it is
-  named), so that a small model has something to learn. Every sentence is original.
+- Facts and forms recur, so that a small model has something to learn; every sentence is original.
+- Names carry their facts: whoever mentions the river Oslen gives it the same source and length.
 - Planted: exact copies, URL variants of one page, chains that only transitive linking resolves,
   near misses that must stay apart, unusable URLs, empty texts, documents beyond 8,192 tokens.
-
-Usage: `table = sample_table(0, DOCUMENTS)` has FineWeb-Edu's columns.
 """
 
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import xxhash
 
-from tangobench.pipeline.fineweb.sample_prose import Draw, article
+T = TypeVar("T")
 
 VERSION: Final = 1
 SEED: Final = 20231
@@ -39,21 +37,155 @@ VALIDATION_DUMP: Final = "CC-MAIN-2023-50"
 LATER_DUMPS: Final = ("CC-MAIN-2024-10", "CC-MAIN-2024-18")
 _DUMPS: Final = (*TRAIN_DUMPS, VALIDATION_DUMP, *LATER_DUMPS)
 
-SCHEMA: Final = pa.schema(
-    [
-        ("text", pa.string()),
-        ("id", pa.string()),
-        ("dump", pa.string()),
-        ("url", pa.string()),
-        ("date", pa.string()),
-        ("file_path", pa.string()),
-        ("language", pa.string()),
-        ("language_score", pa.float64()),
-        ("token_count", pa.int64()),
-        ("score", pa.float64()),
-        ("int_score", pa.int64()),
-    ]
+_TEXTS: Final = ("text", "id", "dump", "url", "date", "file_path", "language")
+_NUMBERS: Final = {
+    "language_score": pa.float64(),
+    "token_count": pa.int64(),
+    "score": pa.float64(),
+    "int_score": pa.int64(),
+}
+SCHEMA: Final = pa.schema({**dict.fromkeys(_TEXTS, pa.string()), **_NUMBERS})
+
+_MASK: Final = (1 << 64) - 1
+_ONSETS: Final = ("Br", "Ca", "Do", "El", "Fa", "Gre", "Ha", "Is", "Ka", "Lo", "Me", "Né", "Os")
+_MIDDLES: Final = ("bri", "den", "lan", "mar", "rin", "sta", "tel", "vor", "wen")
+_ENDS: Final = ("a", "beck", "dale", "en", "ford", "holm", "is", "mouth", "um", "wick")
+_COLOURS: Final = ("grey", "copper", "green", "white", "dark blue", "pale yellow", "brown")
+_SEASONS: Final = ("spring", "summer", "autumn", "winter")
+_DIRECTIONS: Final = ("north", "south", "east", "west")
+_FOODS: Final = ("seeds", "small fish", "insects", "berries", "snails", "reeds")
+_TRADES: Final = ("glass", "paper", "wool", "salt", "timber", "bells", "clocks")
+_ORDINALS: Final = ("First", "Second", "Third", "Fourth", "Finally")
+_STEPS: Final = (
+    "measure the {thing} and write the number down",
+    "draw the {thing} from two sides",
+    "compare the {thing} with the one from last week",
+    "ask a neighbour what they know about the {thing}",
+    "explain in one sentence why the {thing} matters",
 )
+
+
+class Draw:
+    """A stream of draws that depends on its seeds alone."""
+
+    def __init__(self, *seeds: object) -> None:
+        self._state = xxhash.xxh3_64_intdigest("\0".join(map(str, seeds)).encode())
+
+    def bits(self) -> int:
+        """64 random bits."""
+        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
+        z = self._state
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+        return z ^ (z >> 31)
+
+    def below(self, limit: int) -> int:
+        """A number from 0 to limit - 1."""
+        return (self.bits() * limit) >> 64
+
+    def pick(self, choices: Sequence[T]) -> T:
+        """One of the choices."""
+        return choices[self.below(len(choices))]
+
+
+def _name(draw: Draw) -> str:
+    return draw.pick(_ONSETS) + draw.pick(_MIDDLES) + draw.pick(_ENDS)
+
+
+def _river(name: str, draw: Draw) -> str:
+    facts = Draw("river", name)
+    source, length = _name(facts), 20 + facts.below(600)
+    way, town, month = facts.pick(_DIRECTIONS), _name(facts), facts.pick(_SEASONS)
+    return draw.pick(
+        (
+            f"The river {name} rises near {source} and runs {way} for {length} kilometres.",
+            f"At {town} the {name} turns {way} and becomes wide enough for boats.",
+            f"Every {month} the river {name} floods the fields below {town}.",
+            f"How long is the river {name}? It is {length} kilometres long.",
+        )
+    )
+
+
+def _town(name: str, draw: Draw) -> str:
+    facts = Draw("town", name)
+    people, trade = 200 + 50 * facts.below(400), facts.pick(_TRADES)
+    river, year = _name(facts), 1100 + facts.below(800)
+    return draw.pick(
+        (
+            f"{name} is a town of {people} people on the river {river}.",
+            f"Since {year} the workshops of {name} have made {trade}.",
+            f"The people of {name} are known for their {trade}.",
+            f"A bridge over the {river} was built in {name} in {year + 40}.",
+        )
+    )
+
+
+def _bird(name: str, draw: Draw) -> str:
+    facts = Draw("bird", name)
+    colour, food, season = facts.pick(_COLOURS), facts.pick(_FOODS), facts.pick(_SEASONS)
+    eggs = 2 + facts.below(6)
+    return draw.pick(
+        (
+            f"The {name.lower()} is a bird with {colour} wings that feeds on {food}.",
+            f"In {season} the {name.lower()} lays {eggs} eggs.",
+            f"Because it eats {food}, the {name.lower()} stays close to water in {season}.",
+            f"You can tell the {name.lower()} by its {colour} wings.",
+        )
+    )
+
+
+def _mineral(name: str, draw: Draw) -> str:
+    facts = Draw("mineral", name)
+    hardness, colour, melting = 1 + facts.below(9), facts.pick(_COLOURS), 300 + facts.below(1500)
+    return draw.pick(
+        (
+            f"{name}ite is a {colour} mineral of hardness {hardness}.",
+            f"When it is heated to {melting} degrees, {name.lower()}ite melts.",
+            f"With a hardness of {hardness}, {name.lower()}ite can "
+            f"{'' if hardness > 5 else 'not '}scratch glass.",
+        )
+    )
+
+
+def _sum(_: str, draw: Draw) -> str:
+    a, b = 2 + draw.below(40), 2 + draw.below(40)
+    return draw.pick(
+        (
+            f"If one basket holds {a} apples and another {b}, together they hold {a + b}.",
+            f"A wall of {a} rows with {b} stones each needs {a * b} stones.",
+        )
+    )
+
+
+_TOPICS: Final = (
+    ("river", _river),
+    ("town", _town),
+    ("bird", _bird),
+    ("mineral", _mineral),
+    ("number", _sum),
+)
+
+
+def _list(thing: str, draw: Draw) -> str:
+    start = draw.below(len(_STEPS))
+    steps = [_STEPS[(start + i) % len(_STEPS)].format(thing=thing) for i in range(len(_ORDINALS))]
+    return " ".join(f"{word}, {step}." for word, step in zip(_ORDINALS, steps, strict=True))
+
+
+def article(draw: Draw, words: int) -> str:
+    """A text of about so many words: a title, paragraphs, now and then a list of steps."""
+    thing, sentence = draw.pick(_TOPICS)
+    names = [_name(draw) for _ in range(1 + words // 120)]
+    paragraphs = [f"All about the {thing}: {names[0]}"]
+    written = 0
+    while written < words:
+        name = draw.pick(names)
+        lines = [sentence(name, draw) for _ in range(3 + draw.below(4))]
+        if draw.below(5) == 0:
+            lines.append(_list(thing, draw))
+        paragraphs.append(" ".join(lines))
+        written += paragraphs[-1].count(" ") + 1
+    return "\n\n".join(paragraphs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +222,18 @@ _MISSES: Final[tuple[Callable[[str], str], ...]] = (
     lambda url: url + "?utm_source=feed",
     lambda url: url.replace("/page-", "/Page-"),
 )
-_EDITS: Final = ("nfd", "space", "case", "newline")
+_EDITS: Final[dict[str, Callable[[str], str]]] = {
+    "nfd": lambda text: unicodedata.normalize("NFD", text),
+    "space": lambda text: text + " ",
+    "case": str.upper,
+    "newline": lambda text: text.replace("\n", "\r\n"),
+}
+_ODD: Final[tuple[dict[str, Any], ...]] = (
+    {"url": None},
+    {"url": "not a url"},
+    {"edit": "empty"},
+    {"words": 9000},
+)
 
 
 def _recrawl(number: int, original: Page, draw: Draw, **changes: Any) -> Page:
@@ -105,20 +248,18 @@ def _planted(count: int) -> list[Page]:
         base = _plain(draw.below(ORDINARY))
         fresh = f"https://mirror{draw.below(60)}.example/copy-{plant}"
         kind = plant % 8
+        variant = _VARIANTS[plant // 8 % len(_VARIANTS)](base.url or "")
         if kind == 0:  # exact copy elsewhere
             pages.append(_recrawl(number, base, draw, url=fresh))
         elif kind == 1:  # the same page again, unchanged
-            variant = _VARIANTS[plant // 8 % len(_VARIANTS)]
-            pages.append(_recrawl(number, base, draw, url=variant(base.url or "")))
+            pages.append(_recrawl(number, base, draw, url=variant))
         elif kind in (2, 3):  # the same page again, its text revised
-            variant = _VARIANTS[plant // 8 % len(_VARIANTS)]
-            url = variant(base.url or "")
-            pages.append(_recrawl(number, base, draw, url=url, edit=f"revised {plant}"))
+            pages.append(_recrawl(number, base, draw, url=variant, edit=f"revised {plant}"))
         elif kind == 4:  # a page that only looks the same
             url = _MISSES[plant // 8 % len(_MISSES)](base.url or "")
             pages.append(_recrawl(number, base, draw, url=url, text_seed=number))
         elif kind == 5:  # a text that only looks the same
-            edit = _EDITS[plant // 8 % len(_EDITS)]
+            edit = [*_EDITS][plant // 8 % len(_EDITS)]
             pages.append(_recrawl(number, base, draw, url=fresh, edit=edit))
         elif kind == 6:  # a chain: training page - same URL - same text - same URL
             pages.extend(_chain(number, plant, base, draw))
@@ -144,17 +285,10 @@ def _chain(number: int, plant: int, base: Page, draw: Draw) -> list[Page]:
 def _odd(number: int, plant: int, fresh: str) -> Page:
     """Unusable URLs, empty texts and long documents, mostly in the validation dump."""
     case = plant // 8 % 10
-    dump = VALIDATION_DUMP if case >= 4 else TRAIN_DUMPS[-1]
-    page = Page(number, dump, fresh, number)
-    if case == 0:
-        return replace(page, url=None)
-    if case == 1:
-        return replace(page, url="not a url")
-    if case == 2:
-        return replace(page, edit="empty")
-    if case == 3:
-        return replace(page, words=9000)
-    return replace(page, words=7600 + 1300 * (plant // 80 % 9))
+    if case >= len(_ODD):
+        words = 7600 + 1300 * (plant // 80 % 9)
+        return Page(number, VALIDATION_DUMP, fresh, number, words)
+    return replace(Page(number, TRAIN_DUMPS[-1], fresh, number), **_ODD[case])
 
 
 @lru_cache(maxsize=1)
@@ -173,14 +307,8 @@ def _text(page: Page) -> str:
     if page.edit == "empty":
         return ""
     text = article(Draw(SEED, "text", page.text_seed), page.words)
-    if page.edit == "nfd":
-        return unicodedata.normalize("NFD", text)
-    if page.edit == "space":
-        return text + " "
-    if page.edit == "case":
-        return text.upper()
-    if page.edit == "newline":
-        return text.replace("\n", "\r\n")
+    if page.edit in _EDITS:
+        return _EDITS[page.edit](text)
     return f"{text}\n\nRevision note: {page.edit}." if page.edit else text
 
 

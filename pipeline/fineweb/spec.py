@@ -3,8 +3,6 @@
 - Validation dumps come after the last training dump: the split is by time.
 - Every value that decides a byte of the output is here and in the lock. Where the input is read
   (`source`, `hub`) and how work is cut (`unit_bytes`) are here too, but in no lock.
-
-Usage: `load_spec(Spec, "fineweb", "paper")`.
 """
 
 from __future__ import annotations

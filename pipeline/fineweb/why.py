@@ -2,8 +2,6 @@
 
 - Reads the published folder only, and one file of decisions where they are partitioned by id.
 - Files are checked against the lock before they are believed.
-
-Usage: `why(folder, lock, "<urn:uuid:…>")`.
 """
 
 from __future__ import annotations

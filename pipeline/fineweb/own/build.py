@@ -2,8 +2,7 @@
 
 - A split that ends up empty is an error with the reason and a value that works.
 - The effective share is printed: documents linked to training are training.
-
-Usage: `tangobench build my-corpus.toml`; docs/own-data.md explains every key.
+- docs/own-data.md explains every key.
 """
 
 from __future__ import annotations
@@ -28,33 +27,26 @@ from tangobench.pipeline.tokenizer.use import choose
 def build(spec: Spec, source: str | None, job: Job) -> Result:
     """Convert, build with FineWeb's stages, and name the input by its own bytes."""
     files = find_files(source or spec.files)
+    tokenizer = choose(spec, job).load(job.store)
     with tempfile.TemporaryDirectory(prefix="own-", dir=job.store.spill_folder()) as folder:
-        return _build(spec, source, convert(spec, files, Path(folder)), job)
-
-
-def _build(spec: Spec, source: str | None, converted: Converted, job: Job) -> Result:
-    if not any(converted.seen.documents.values()):
-        raise InputError("the files hold no documents", kind="source-empty", fix="give some")
-    result = fineweb_build.build(spec.fineweb(), str(converted.path), job)
+        converted = convert(spec, files, Path(folder))
+        if not any(converted.seen.documents.values()):
+            raise InputError("the files hold no documents", kind="source-empty", fix="give some")
+        result = fineweb_build.build(spec.fineweb(), str(converted.path), job)
     for split in ("train", "validation"):
         if not result.counts["rows"][split]:
-            raise _empty(spec, split, converted, choose(spec, job).load(job.store))
-    shares = _shares(result.counts["documents"])
-    if shares is not None:
-        asked = f" ({spec.split.share:.1%} asked)" if spec.split.by == "hash" else ""
-        job.reporter.say(f"validation: {shares:.1%} of the kept documents{asked}")
+            raise _empty(spec, split, converted, tokenizer)
+    documents = result.counts["documents"]
+    train, validation = (documents[side]["kept"] for side in ("train", "validation"))
+    asked = f" ({spec.split.share:.1%} asked)" if spec.split.by == "hash" else ""
+    share = validation / (train + validation)  # both have rows
+    job.reporter.say(f"validation: {share:.1%} of the kept documents{asked}")
     return dataclasses.replace(
         result,
         source={"files": converted.files},
         origin={"kind": "files", "source": source or spec.files, "files": converted.names},
-        card=_card(spec, choose(spec, job).load(job.store).title),
+        card=_card(spec, tokenizer.title),
     )
-
-
-def _shares(documents: Any) -> float | None:
-    """Kept validation documents over all kept ones."""
-    kept = [documents.get(side, {}).get("kept", 0) for side in ("train", "validation")]
-    return kept[1] / sum(kept) if sum(kept) else None
 
 
 def _empty(spec: Spec, split: str, converted: Converted, tokenizer: Tokenizer) -> InputError:

@@ -4,19 +4,16 @@
 - Training is the earlier dump, so a component with a training member is training, by the same
   rule that FineWeb's temporal split has.
 - The converted file is scratch: the dataset's identity is that of your files.
-
-Usage: `side = convert(spec, find_files("data/"), folder)`.
 """
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import os
-import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,9 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.errors import InputError, ResourceError
+from tangobench.pipeline.core.hashing import sha256_file
 from tangobench.pipeline.fineweb.own.readers import format_of, rows_of
 from tangobench.pipeline.fineweb.own.spec import TRAIN, VALIDATION, Spec, in_order
-from tangobench.pipeline.fineweb.sources import endpoint
+from tangobench.pipeline.fineweb.sources import endpoint, find_paths
 from tangobench.pipeline.fineweb.spec import dump_order
 
 _COLUMNS: Final = ("id", "dump", "url", "text", "date")
@@ -65,38 +63,24 @@ class Converted:
 
 def find_files(source: str) -> list[Path]:
     """The readable files at a path, in a folder or of a glob; a dataset's name is downloaded."""
-    path = Path(os.path.expanduser(source))  # noqa: PTH111 - Path's raises for an unknown user
+    fix = 'set files to a path, folder or glob, or to "hub:OWNER/NAME" for a dataset'
     if not source or len(source) > _LONGEST_PATH:
-        raise InputError(
-            "the manifest names no files" if not source else f"{source[:80]}… is no path",
-            kind="source-missing",
-            fix='set files to a path, folder or glob, or to "hub:OWNER/NAME" for a dataset',
-        )
-    if path.is_file():
-        found = [path]
-    elif path.is_dir():
-        files = (p for p in path.rglob("*") if p.name not in _NO_DATA and p.is_file())
-        found = [p for p in files if format_of(p)]
-    elif re.search(r"[*?\[]", source):
-        found = [Path(name) for name in glob.glob(str(path), recursive=True)]  # noqa: PTH207
-    elif source.startswith("hub:"):
+        what = "the manifest names no files" if not source else f"{source[:80]}… is no path"
+        raise InputError(what, kind="source-missing", fix=fix)
+    expanded = os.path.expanduser(source)  # noqa: PTH111 - Path's raises for an unknown user
+    if source.startswith("hub:") and not Path(expanded).exists():
         return find_files(_download(source.removeprefix("hub:")))
-    else:
-        raise InputError(
-            f"{source} does not exist",
-            kind="source-missing",
-            fix='set files to a path, folder or glob, or to "hub:OWNER/NAME" for a dataset',
-        )
-    unread = [p for p in found if not format_of(p)]
+    paths, named = find_paths(expanded, fix)
+    found = sorted(p for p in paths if named or (p.name not in _NO_DATA and format_of(p)))
+    unread = [path for path in found if not format_of(path)]
     if unread or not found:
+        what = f"{unread[0]} is no" if unread else f"{source} holds no"
         raise InputError(
-            f"{unread[0] if unread else source} is no Parquet, JSONL, CSV, TSV or Arrow file"
-            if unread
-            else f"{source} holds no Parquet, JSONL, CSV, TSV or Arrow file",
+            f"{what} Parquet, JSONL, CSV, TSV or Arrow file",
             kind="source-empty",
             fix="name files that end in .parquet, .jsonl, .csv, .tsv or .arrow (also .gz, .zst)",
         )
-    return sorted(found)
+    return found
 
 
 def _download(name: str) -> str:
@@ -123,7 +107,7 @@ def _download(name: str) -> str:
 
 def convert(spec: Spec, paths: list[Path], folder: Path) -> Converted:
     """Write all documents to one Parquet file in `folder`."""
-    by_hash = {_sha256(path): path for path in reversed(paths)}
+    by_hash = {sha256_file(path): path for path in reversed(paths)}
     seen, target = Seen(), folder / "documents.parquet"
     identity = []
     with pq.ParquetWriter(target, _SCHEMA, compression="zstd") as writer:
@@ -134,11 +118,6 @@ def convert(spec: Spec, paths: list[Path], folder: Path) -> Converted:
                 rows += table.num_rows
             identity.append({"sha256": sha256, "size": path.stat().st_size, "rows": rows})
     return Converted(target, identity, {str(p): s for s, p in by_hash.items()}, seen)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _tables(documents: Iterator[tuple[str | None, ...]]) -> Iterator[pa.Table]:
@@ -159,55 +138,55 @@ def _table(rows: list[tuple[str | None, ...]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=_SCHEMA)
 
 
+Bad = Callable[[str, Any, str], InputError]
+
+
 def _documents(spec: Spec, path: Path, seen: Seen) -> Iterator[tuple[str | None, ...]]:
     columns = spec.columns.named()
     needed = [kind for kind in ("text", "id", spec.split.by) if kind in columns]
     for number, row in enumerate(rows_of(path, columns, needed), 1):
-        text, url = _text(path, number, row, "text"), _text(path, number, row, "url")
-        ident = _ident(path, number, row, text, url, "id" in row)
+        bad = partial(_bad, path, number)
+        text, url = _text(row, "text", bad), _text(row, "url", bad)
+        ident = _ident(row["id"], bad) if "id" in row else _hashed(text or "", url or "")
         timed = row.get("time") is not None or spec.split.by == "time"
-        date = _time(path, number, row.get("time")) if timed else None
-        dump = _side(spec, path, number, ident, date, row.get("dump"), seen)
+        date = _time(row.get("time"), bad) if timed else None
+        dump = _side(spec, ident, date, row.get("dump"), seen, bad)
         seen.documents[dump] += 1
         if len(text or "") > len(seen.longest.get(dump, "")):
             seen.longest[dump] = text or ""
         yield ident, dump, url, text, date
 
 
-def _text(path: Path, number: int, row: dict[str, Any], kind: str) -> str | None:
+def _text(row: dict[str, Any], kind: str, bad: Bad) -> str | None:
     value = row.get(kind)
     if value is not None and not isinstance(value, str):
-        raise _bad(path, number, kind, value, "text")
+        raise bad(kind, value, "text")
     if value is not None and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise _bad(path, number, kind, "half of a surrogate pair", "text in UTF-8")
+        raise bad(kind, "half of a surrogate pair", "text in UTF-8")
     return value
 
 
-def _ident(
-    path: Path, number: int, row: dict[str, Any], text: str | None, url: str | None, named: bool
-) -> str:
-    if not named:
-        both = f"{len(url or '')}:{url or ''}{text or ''}"
-        return hashlib.sha256(both.encode()).hexdigest()
-    value = row["id"]
-    if value is None or isinstance(value, bool | float) or not isinstance(value, str | int):
-        raise _bad(path, number, "id", value, "text or a whole number")
+def _hashed(text: str, url: str) -> str:
+    return hashlib.sha256(f"{len(url)}:{url}{text}".encode()).hexdigest()
+
+
+def _ident(value: Any, bad: Bad) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise bad("id", value, "text or a whole number")
     return str(value)
 
 
-def _time(path: Path, number: int, value: Any) -> str:
+def _time(value: Any, bad: Bad) -> str:
     try:
         return in_order(value)
     except (ValueError, TypeError, OverflowError, OSError):
-        raise _bad(path, number, "time", value, "a time, such as 2024-01-31T12:00:00") from None
+        raise bad("time", value, "a time, such as 2024-01-31T12:00:00") from None
 
 
-def _side(
-    spec: Spec, path: Path, number: int, ident: str, date: str | None, dump: Any, seen: Seen
-) -> str:
+def _side(spec: Spec, ident: str, date: str | None, dump: Any, seen: Seen, bad: Bad) -> str:
     if spec.split.by == "dump":
         if not isinstance(dump, str) or dump_order(dump) is None:
-            raise _bad(path, number, "dump", dump, "CC-MAIN-YYYY-WW")
+            raise bad("dump", dump, "CC-MAIN-YYYY-WW")
         return dump
     if spec.split.by == "time" and date is not None:
         seen.first, seen.last = min(seen.first or date, date), max(seen.last, date)
@@ -219,10 +198,6 @@ def _side(
 
 
 def _bad(path: Path, number: int, kind: str, value: Any, expected: str) -> InputError:
-    return InputError(
-        f"{path}, row {number}: {kind} is {str(value)[:80]!r}, expected {expected}",
-        kind=f"bad-{kind}",
-        fix=f"correct the row, or name another column as columns.{kind}",
-        file=str(path),
-        row=number,
-    )
+    what = f"{path}, row {number}: {kind} is {str(value)[:80]!r}, expected {expected}"
+    fix = f"correct the row, or name another column as columns.{kind}"
+    return InputError(what, kind=f"bad-{kind}", fix=fix, file=str(path), row=number)

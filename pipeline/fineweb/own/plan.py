@@ -1,7 +1,4 @@
-"""What a build of your own documents would read and take: an estimate from file sizes.
-
-Usage: `plan(spec, None, workers=2)["lines"]`.
-"""
+"""What a build of your own documents would read and take: an estimate from file sizes."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@
 - Whatever is wrong is an `InputError` with the file, the row or line, what was expected and what
   was found; a missing column also prints the columns found and the line that would fix it.
 - `.gz`, `.zst` and `.bz2` are decompressed by pyarrow's streams.
-
-Usage: `for row in rows_of(Path("a.jsonl.gz"), {"text": "content"}): row["text"]`.
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import codecs
 import contextlib
 import csv
 import difflib
+import functools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.errors import InputError
+from tangobench.pipeline.fineweb.parquet import short
 
 Row = dict[str, Any]
 
@@ -60,20 +60,13 @@ def rows_of(
     """
     form = format_of(path) or "parquet"
     try:
-        if form == "jsonl":
-            yield from _jsonl(path, columns, needed)
-        else:
-            yield from _READERS[form](path, columns)
+        yield from _READERS[form](path, columns, needed)
     except OSError as error:
-        raise InputError(
-            f"{path} cannot be read: {_short(error)}",
-            kind="source-unreadable",
-            fix="check that it is whole and that you may read it",
-            file=str(path),
-        ) from None
+        what, fix = f"{path} cannot be read: {short(error)}", "check that it is whole and readable"
+        raise InputError(what, kind="source-unreadable", fix=fix, file=str(path)) from None
 
 
-def _parquet(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+def _parquet(path: Path, columns: dict[str, str], _: Sequence[str]) -> Iterator[Row]:
     with _whole(path, "Parquet"):
         file = pq.ParquetFile(path, page_checksum_verification=True)
         _require(path, columns, file.schema_arrow.names)
@@ -82,7 +75,7 @@ def _parquet(path: Path, columns: dict[str, str]) -> Iterator[Row]:
             yield from _batch_rows(batch, columns)
 
 
-def _arrow(path: Path, columns: dict[str, str]) -> Iterator[Row]:
+def _arrow(path: Path, columns: dict[str, str], _: Sequence[str]) -> Iterator[Row]:
     # Read, not mapped: offsets that lead beyond the end of a map would kill the process.
     with _whole(path, "Arrow"), pa.OSFile(str(path)) as file:
         if file.read(6) == b"ARROW1":
@@ -105,26 +98,21 @@ def _whole(path: Path, form: str) -> Iterator[None]:
     except MemoryError:
         raise
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        raise InputError(
-            f"{path} is not a whole {form} file: {_short(error)}",
-            kind="source-corrupt",
-            fix="write the file again",
-            file=str(path),
-        ) from None
+        what = f"{path} is not a whole {form} file: {short(error)}"
+        fix = "write the file again"
+        raise InputError(what, kind="source-corrupt", fix=fix, file=str(path)) from None
 
 
 def _batch_rows(batch: pa.RecordBatch, columns: dict[str, str]) -> Iterator[Row]:
     batch.validate(full=True)
-    lists = {kind: _values(batch.column(name)) for kind, name in columns.items()}
+    lists = {}
+    for kind, name in columns.items():
+        column = batch.column(name)
+        if pa.types.is_timestamp(column.type) and column.type.unit == "ns":  # Python has none
+            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+        lists[kind] = column.to_pylist()
     for number in range(batch.num_rows):
         yield {kind: values[number] for kind, values in lists.items()}
-
-
-def _values(column: pa.Array) -> list[Any]:
-    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":  # Python has none
-        column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-    values: list[Any] = column.to_pylist()
-    return values
 
 
 def _jsonl(path: Path, columns: dict[str, str], needed: Sequence[str]) -> Iterator[Row]:
@@ -136,7 +124,7 @@ def _jsonl(path: Path, columns: dict[str, str], needed: Sequence[str]) -> Iterat
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise _bad_line(path, number, f"no JSON: {_short(error)}") from None
+            raise _bad_line(path, number, f"no JSON: {short(error)}") from None
         if not isinstance(row, dict):
             raise _bad_line(path, number, f"a JSON {type(row).__name__}, expected an object")
         for kind in needed:
@@ -148,7 +136,9 @@ def _jsonl(path: Path, columns: dict[str, str], needed: Sequence[str]) -> Iterat
         _require(path, unseen, last)
 
 
-def _csv(path: Path, columns: dict[str, str], delimiter: str = ",") -> Iterator[Row]:
+def _csv(
+    path: Path, columns: dict[str, str], _: Sequence[str], delimiter: str = ","
+) -> Iterator[Row]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     reader = csv.reader(
         (decoder.decode(line + b"\n") for line in _lines(path)), delimiter=delimiter, strict=True
@@ -171,10 +161,6 @@ def _csv(path: Path, columns: dict[str, str], delimiter: str = ",") -> Iterator[
         raise _bad_line(path, reader.line_num + 1, "bytes that are not UTF-8") from None
 
 
-def _tsv(path: Path, columns: dict[str, str]) -> Iterator[Row]:
-    return _csv(path, columns, "\t")
-
-
 def _lines(path: Path) -> Iterator[bytes]:
     """Lines without their ends; the last one needs none."""
     with pa.input_stream(str(path), compression="detect") as stream:
@@ -194,10 +180,11 @@ def _lines(path: Path) -> Iterator[bytes]:
             yield last
 
 
-_READERS: Final[dict[str, Callable[[Path, dict[str, str]], Iterator[Row]]]] = {
+_READERS: Final[dict[str, Callable[[Path, dict[str, str], Sequence[str]], Iterator[Row]]]] = {
     "parquet": _parquet,
+    "jsonl": _jsonl,
     "csv": _csv,
-    "tsv": _tsv,
+    "tsv": functools.partial(_csv, delimiter="\t"),
     "arrow": _arrow,
 }
 
@@ -205,36 +192,19 @@ _READERS: Final[dict[str, Callable[[Path, dict[str, str]], Iterator[Row]]]] = {
 def _require(path: Path, columns: dict[str, str], found: Iterable[str], where: str = "") -> None:
     found = list(found)
     for kind, name in columns.items():
-        if found.count(name) > 1:
-            raise InputError(
-                f"{path} has {found.count(name)} columns {name!r}",
-                kind="column-twice",
-                fix="rename or drop one of them",
-                file=str(path),
-                column=name,
-            )
-        if name not in found:
+        if found.count(name) == 1:
+            continue
+        if name in found:
+            what, fix = f" has {found.count(name)} columns {name!r}", "rename or drop one of them"
+        else:
             likely = [n for n in (kind, *_LIKELY.get(kind, ())) if n in found]
             likely += difflib.get_close_matches(name, found, n=1, cutoff=0.4) + found[:1]
-            pick = likely[0] if likely else "…"
-            raise InputError(
-                f"{path}{where} has no column {name!r} (it has: {', '.join(found)[:1000]})",
-                kind="column-missing",
-                fix=f'in the manifest, under [columns]: {kind} = "{pick}"',
-                file=str(path),
-                column=name,
-            )
+            what = f"{where} has no column {name!r} (it has: {', '.join(found)[:1000]})"
+            fix = f'in the manifest, under [columns]: {kind} = "{[*likely, "…"][0]}"'
+        error = "column-twice" if name in found else "column-missing"
+        raise InputError(f"{path}{what}", kind=error, fix=fix, file=str(path), column=name)
 
 
 def _bad_line(path: Path, number: int, what: str) -> InputError:
-    return InputError(
-        f"{path}, line {number}: {what}",
-        kind="bad-line",
-        fix="correct or drop the line",
-        file=str(path),
-        line=number,
-    )
-
-
-def _short(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+    what, fix = f"{path}, line {number}: {what}", "correct or drop the line"
+    return InputError(what, kind="bad-line", fix=fix, file=str(path), line=number)

@@ -2,8 +2,6 @@
 
 - `files` says where the input is and is no part of the identity: its bytes are.
 - The split is by hash and share, by a time column and a cut, or by dump.
-
-Usage: `read_spec(Spec, Path("my-corpus.toml"), "full")`.
 """
 
 from __future__ import annotations

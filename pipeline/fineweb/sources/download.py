@@ -4,8 +4,6 @@
   interrupted, even by a kill, resumes inside the file.
 - A file enters the cache only with the sha256 that the hub's index claims.
 - Errors that pass (429, 5xx, resets, time-outs) are waited for, per file, as `patience` describes.
-
-Usage: `listing = download(list_hub(wanted, 120.0), reporter, 120.0)`.
 """
 
 from __future__ import annotations
@@ -46,9 +44,11 @@ def download(listing: Listing, reporter: Reporter, seconds: float) -> Listing:
     afar = [file for file in listing.files if file.url.startswith("hf://")]
     missing = [file for file in afar if cached(repository, commit, file) is None]
     if missing:
-        _require_room(repository, sum(map(_travels, missing)))
+        needed = sum(map(_travels, missing))
+        if needed > free_bytes(cache_folder(repository)):
+            raise _no_room(repository, needed)
         try:
-            fetch(repository, commit, missing, reporter, seconds)
+            Transfer(repository, commit, reporter, seconds).run(missing)
         except ResourceError as error:
             lacks = [file.name for file in missing if cached(repository, commit, file) is None]
             raise ResourceError(
@@ -61,34 +61,19 @@ def download(listing: Listing, reporter: Reporter, seconds: float) -> Listing:
     return Listing([here.get(file.name, file) for file in listing.files], listing.origin)
 
 
-def fetch(
-    repository: str, commit: str, files: list[SourceFile], reporter: Reporter, seconds: float
-) -> None:
-    """Some files into the cache."""
-    _Transfer(repository, commit, reporter, seconds).run(files)
-
-
 def _travels(file: SourceFile) -> int:
     """About how many bytes of a file are wanted."""
     return min(file.size or 0, file.groups * _GROUP_BYTES or file.size or 0)
 
 
-def _require_room(repository: str, needed: int) -> None:
-    if needed > free_bytes(cache_folder(repository)):
-        raise _no_room(repository, needed)
-
-
 def _no_room(repository: str, needed: int, why: str = "") -> ResourceError:
     folder = cache_folder(repository)
-    return ResourceError(
-        f"the download needs {size(needed)}, {folder} has {size(free_bytes(folder))} free{why}",
-        kind="disk-full",
-        fix="set HF_HOME to a larger disk, or read in ranges with --stream; downloads resume",
-        bytes_needed=needed,
-    )
+    what = f"the download needs {size(needed)}, {folder} has {size(free_bytes(folder))} free{why}"
+    fix = "set HF_HOME to a larger disk, or read in ranges with --stream; downloads resume"
+    return ResourceError(what, kind="disk-full", fix=fix, bytes_needed=needed)
 
 
-class _Transfer:
+class Transfer:
     """Some files on their way into the cache."""
 
     def __init__(self, repository: str, commit: str, reporter: Reporter, seconds: float) -> None:
@@ -263,13 +248,12 @@ def _end_of_groups(file: SourceFile, tail: bytes) -> int:
         groups = [metadata.row_group(n) for n in range(min(file.groups, metadata.num_row_groups))]
     except (pa.ArrowException, ValueError, OSError):
         raise changed(file, "a file without a Parquet footer") from None
-    columns = (group.column(at) for group in groups for at in range(group.num_columns))
-    return max((_begin(column) + column.total_compressed_size for column in columns), default=4)
-
-
-def _begin(column: Any) -> int:
-    dictionary = column.dictionary_page_offset
-    return int(min(column.data_page_offset, dictionary or column.data_page_offset))
+    stop = 4
+    for column in (group.column(at) for group in groups for at in range(group.num_columns)):
+        first = column.data_page_offset
+        begin = min(first, column.dictionary_page_offset or first)
+        stop = max(stop, begin + column.total_compressed_size)
+    return stop
 
 
 def _expired(error: Exception) -> bool:
@@ -281,12 +265,9 @@ def _expired(error: Exception) -> bool:
 
 
 def _lost(file: SourceFile, error: Exception) -> InputError:
-    return InputError(
-        f"{file.name} cannot be downloaded: {str(error).strip().splitlines()[0][:300]}",
-        kind="hub-unavailable",
-        fix="check HF_TOKEN and that the repository is open to you",
-        file=file.name,
-    )
+    what = f"{file.name} cannot be downloaded: {str(error).strip().splitlines()[0][:300]}"
+    fix = "check HF_TOKEN and that the repository is open to you"
+    return InputError(what, kind="hub-unavailable", fix=fix, file=file.name)
 
 
 def _counter(arrived: Callable[[int], None]) -> Any:

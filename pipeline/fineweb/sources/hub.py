@@ -6,15 +6,15 @@
 - A commit never changes, so its listing is kept in the hub's own cache (`HF_HOME`). Without the
   hub, the cache is used only if it holds every wanted file of that listing; else the missing files
   are named.
-
-Usage: `listing = list_hub(wanted, 120.0)`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +24,6 @@ from tangobench.pipeline.core.files import write_atomic
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.remote import is_http, patiently
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
-from tangobench.pipeline.fineweb.sources.configs import files_of
 from tangobench.pipeline.fineweb.spec import Part, config_folder
 
 _CARD: Final = "README.md"
@@ -56,7 +55,8 @@ class HubParts:
 
     def refused(self, why: str) -> InputError:
         """The error for a hub that answers, but not with these files."""
-        return InputError(f"{self._cannot} {why}", kind="hub-unavailable", fix=self.fix())
+        fix = hint(self.repository, self.revision, self.patterns())
+        return InputError(f"{self._cannot} {why}", kind="hub-unavailable", fix=fix)
 
     def unreachable(self, error: ResourceError, why: str, missing: list[str]) -> ResourceError:
         """The error for files that are neither in the cache nor can be downloaded now."""
@@ -84,9 +84,38 @@ class HubParts:
             found |= dict.fromkeys(f"{folder}/{word}" for word in words)
         return list(found)
 
-    def fix(self) -> str:
-        """How to get the files on a machine with a network."""
-        return hint(self.repository, self.revision, self.patterns())
+
+def files_of(name: str, tree: Iterable[str], card: str) -> list[str] | None:
+    """Paths of a config's files in the repository; None if the card names no such config.
+
+    No rule of ours guesses a folder: `datasets` resolves the card's patterns against empty files
+    with the names of the listing.
+    """
+    import datasets
+
+    with tempfile.TemporaryDirectory(prefix="tangobench-") as place:
+        root = Path(place).resolve()
+        for path in tree:
+            if not {"", ".", ".."} & set(path.split("/")):
+                (root / path).parent.mkdir(parents=True, exist_ok=True)
+                (root / path).touch()
+        (root / "README.md").write_text(card, encoding="utf-8")
+        try:
+            if name not in datasets.get_dataset_config_names(str(root)):
+                return None
+            builder = datasets.load_dataset_builder(
+                str(root), name=name, cache_dir=str(root / ".cache")
+            )
+        except Exception as error:
+            unread = (ValueError, OSError, datasets.exceptions.DatasetsError)
+            if isinstance(error, unread) or type(error).__module__.startswith("yaml."):
+                return None  # a card or a layout that `datasets` cannot read names no config
+            raise
+        files = builder.config.data_files or {}
+        paths = {
+            Path(path).relative_to(root).as_posix() for part in files.values() for path in part
+        }
+    return sorted(paths)
 
 
 def hint(repository: str, revision: str, names: Sequence[str]) -> str:
@@ -121,21 +150,12 @@ def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
         return wanted.revision, known
     api = HfApi(endpoint=endpoint())
     try:
-        info = patiently(
-            lambda: api.dataset_info(wanted.repository, revision=wanted.revision), seconds, what
-        )
-        commit = str(info.sha)
+        asked = partial(api.dataset_info, wanted.repository, revision=wanted.revision)
+        commit = str(patiently(asked, seconds, what).sha)
         if pinned:
             require_commit(wanted.repository, commit, wanted.revision)
-        listed = patiently(
-            lambda: list(
-                api.list_repo_tree(
-                    wanted.repository, recursive=True, revision=commit, repo_type="dataset"
-                )
-            ),
-            seconds,
-            what,
-        )
+        ask = partial(api.list_repo_tree, recursive=True, revision=commit, repo_type="dataset")
+        listed = patiently(lambda: list(ask(wanted.repository)), seconds, what)
     except Exception as error:
         if not is_http(error):
             raise
@@ -179,28 +199,26 @@ def _origin(wanted: HubParts, commit: str, card: str) -> dict[str, Any]:
 
 def _card(wanted: HubParts, commit: str, tree: dict[str, Any], seconds: float) -> str:
     """The repository's own card, whose YAML names its configs."""
-    from tangobench.pipeline.fineweb.sources.download import fetch
+    from tangobench.pipeline.fineweb.sources.download import Transfer
 
     if _CARD not in tree:
         return ""
-    size = tree[_CARD].size
-    file = SourceFile(_CARD, _CARD, size)
+    file = SourceFile(_CARD, _CARD, tree[_CARD].size)
     if cached(wanted.repository, commit, file) is None:
-        fetch(wanted.repository, commit, [file], Reporter(quiet=True), seconds)
-    path = cached(wanted.repository, commit, file)
+        Transfer(wanted.repository, commit, Reporter(quiet=True), seconds).run([file])
+    return _read_card(cached(wanted.repository, commit, file))
+
+
+def _read_card(path: Path | None) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path else ""
 
 
 def require_commit(repository: str, found: str, expected: str) -> None:
     """Refuse a hub that answers with another commit than the one asked for."""
     if found != expected:
-        raise InputError(
-            f"the hub at {endpoint()} gives {repository} at {found}, asked for revision {expected}",
-            kind="hub-moved",
-            fix="use a hub or mirror that has this revision, or build from files with --source",
-            found=found,
-            expected=expected,
-        )
+        what = f"the hub at {endpoint()} gives {repository} at {found}, asked for {expected}"
+        fix = "use a hub or mirror that has this revision, or build from files with --source"
+        raise InputError(what, kind="hub-moved", fix=fix, found=found, expected=expected)
 
 
 def _whole_cache(wanted: HubParts, error: ResourceError) -> Listing:
@@ -218,15 +236,14 @@ def _whole_cache(wanted: HubParts, error: ResourceError) -> Listing:
     if card is None and _CARD in tree:
         why = f"the cache lacks {_CARD}, which names the configs"
         raise wanted.unreachable(error, why, [_CARD]) from error
-    text = card.read_text(encoding="utf-8", errors="replace") if card else ""
-    files = wanted.of(commit, tree, text)
-    paths = [cached(wanted.repository, commit, file) for file in files]
-    missing = [file.name for file, path in zip(files, paths, strict=True) if path is None]
+    files = wanted.of(commit, tree, _read_card(card))
+    here = [(file, cached(wanted.repository, commit, file)) for file in files]
+    missing = [file.name for file, path in here if path is None]
     if missing:
         why = f"of {len(files)} files the cache lacks {', '.join(missing)}"
         raise wanted.unreachable(error, why, missing) from error
-    here = [replace(file, url=str(path)) for file, path in zip(files, paths, strict=True)]
-    return Listing(here, _origin(wanted, commit, text))
+    found = [replace(file, url=str(path)) for file, path in here]
+    return Listing(found, _origin(wanted, commit, _read_card(card)))
 
 
 def cache_folder(repository: str) -> Path:

@@ -15,10 +15,10 @@ from tangobench.errors import CorruptionError
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.build import Job
 from tangobench.pipeline.core.store import open_store
-from tangobench.pipeline.fineweb import leakage
+from tangobench.pipeline.fineweb import decisions
 from tangobench.pipeline.fineweb.documents import DocumentUnit
 from tangobench.pipeline.fineweb.keys import pack_keys
-from tangobench.pipeline.fineweb.parquet import SampleRows
+from tangobench.pipeline.fineweb.parquet import read_sample
 from tangobench.pipeline.fineweb.resolve import DecideArgs, decide_unit
 
 NO_URLS = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
@@ -43,7 +43,7 @@ def make_unit(store, dumps, url, content, base=0):
     )
     made = pack_keys(table, 1, NO_URLS)
     keys = store.put(f"keys {base}".ljust(64, "0"), made.data, made.result)
-    unit = DocumentUnit(SampleRows(base, base + 1), arrays.Section.of(keys, 0), base, count)
+    unit = DocumentUnit(read_sample(base, base + 1), arrays.Section.of(keys, 0), base, count)
     decided = decide_unit(DecideArgs(unit, (), 202340), store)
     address = store.put(f"decided {base}".ljust(64, "0"), decided.data, {}).address
     return replace(unit, decided=address)
@@ -69,21 +69,21 @@ def test_a_leak_is_found_and_half_a_key_is_none(tmp_path, leak):
     first = make_unit(store, dumps[:30], url[:30], content[:30])
     second = make_unit(store, dumps[30:], url[30:], content[30:], base=30)
     if leak in ("none", "half"):
-        told = leakage.audit(Job(store), [first, second])
+        told = decisions.audit_leaks(Job(store), [first, second])
         assert told == {"train_keys": 79, "validation_keys": 39, "shared_keys": 0}
         return
     with pytest.raises(CorruptionError) as caught:
-        leakage.audit(Job(store), [first, second])
+        decisions.audit_leaks(Job(store), [first, second])
     assert caught.value.kind == "split-leak"
     assert ("d7" if leak == "url" else "d3") in caught.value.message
 
 
 def _measure(store_folder, args, sender):
     store = open_store(store_folder)
-    leakage.look_up(args, store)  # imports and the first page faults
+    decisions.look_up(args, store)  # imports and the first page faults
     before = _resident()
     began = time.process_time()
-    leakage.look_up(args, store)
+    decisions.look_up(args, store)
     sender.send((time.process_time() - began, before, _resident()))
 
 
@@ -104,7 +104,7 @@ def test_the_audit_of_a_unit_at_paper_size(tmp_path):
     count = 12_000  # documents in 32 MiB of text
     unit = make_unit(store, [202314] * count, random_keys(count, 4), random_keys(count, 5))
     high, low = (arrays.Section.at(address, bounds, half) for half in range(2))
-    args = leakage.LookupArgs(unit, high, low)
+    args = decisions.LookupArgs(unit, high, low)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_measure, args=(str(tmp_path), args, sender))

@@ -8,7 +8,7 @@ import pytest
 
 from tangobench.errors import UsageError
 from tangobench.pipeline.fineweb import near_duplicates
-from tangobench.pipeline.fineweb.sample_prose import Draw, article
+from tangobench.pipeline.fineweb.sample import Draw, article
 
 ENGINES = ["rensa", "datasketch"]
 
