@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.build import Arguments, Job, Output, Stage
+from tangobench.pipeline.core.build import Job, Output, Stage, Unit
 from tangobench.pipeline.core.pool import SerialRunner
 from tangobench.pipeline.core.remote import Access
 from tangobench.pipeline.core.spec import bad_value
@@ -52,12 +52,9 @@ class Inputs:
         """Refuse files that were written to since they were hashed."""
         for path, before in self.stamps.items():
             if _stamp(path) != before:
-                raise InputError(
-                    f"{path} changed while it was being read",
-                    kind="source-changed",
-                    fix="wait until nobody writes to it, then run the same command again",
-                    path=path,
-                )
+                what = f"{path} changed while it was being read"
+                fix = "wait until nobody writes to it, then run the same command again"
+                raise InputError(what, kind="source-changed", fix=fix, path=path)
 
 
 def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
@@ -76,7 +73,7 @@ def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
     infos = list(runner.map(look, listing.files, [file.name for file in listing.files]))
     claims = [file for file in listing.files if file.sha256 and file.afar and not file.groups]
     if claims:
-        job.run(CHECK, [CHECK.unit(f.name, CheckArgs(f), float(f.size or 1)) for f in claims])
+        job.run(CHECK, [Unit(f.name, [f.sha256, f.size], f, float(f.size or 1)) for f in claims])
     unique = {str(info.file.sha256): info for info in infos}
     files = [unique[sha256] for sha256 in sorted(unique)]
     rows = sum(file.rows for file in files)
@@ -102,21 +99,9 @@ def _stamp(path: str) -> Stamp:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-@dataclass(frozen=True, slots=True)
-class CheckArgs(Arguments):
-    """A file whose sha256 and size the hub's index claims."""
-
-    file: SourceFile
-
-    def key(self) -> Any:
-        """The claim."""
-        return [self.file.sha256, self.file.size]
-
-
-def check_claim(args: CheckArgs, store: Store) -> Output:
+def check_claim(file: SourceFile, store: Store) -> Output:
     """Refuse a file whose bytes are not those that the hub's index promises."""
     del store
-    file = args.file
     found, size = hash_file(file)
     if (found, size) != (file.sha256, file.size):
         raise changed(file, f"{size:,} bytes with sha256 {found}")

@@ -92,68 +92,58 @@ def _name(draw: Draw) -> str:
     return draw.pick(_ONSETS) + draw.pick(_MIDDLES) + draw.pick(_ENDS)
 
 
-def _river(name: str, draw: Draw) -> str:
+def _river(name: str, _: Draw) -> tuple[str, ...]:
     facts = Draw("river", name)
     source, length = _name(facts), 20 + facts.below(600)
     way, town, month = facts.pick(_DIRECTIONS), _name(facts), facts.pick(_SEASONS)
-    return draw.pick(
-        (
-            f"The river {name} rises near {source} and runs {way} for {length} kilometres.",
-            f"At {town} the {name} turns {way} and becomes wide enough for boats.",
-            f"Every {month} the river {name} floods the fields below {town}.",
-            f"How long is the river {name}? It is {length} kilometres long.",
-        )
+    return (
+        f"The river {name} rises near {source} and runs {way} for {length} kilometres.",
+        f"At {town} the {name} turns {way} and becomes wide enough for boats.",
+        f"Every {month} the river {name} floods the fields below {town}.",
+        f"How long is the river {name}? It is {length} kilometres long.",
     )
 
 
-def _town(name: str, draw: Draw) -> str:
+def _town(name: str, _: Draw) -> tuple[str, ...]:
     facts = Draw("town", name)
     people, trade = 200 + 50 * facts.below(400), facts.pick(_TRADES)
     river, year = _name(facts), 1100 + facts.below(800)
-    return draw.pick(
-        (
-            f"{name} is a town of {people} people on the river {river}.",
-            f"Since {year} the workshops of {name} have made {trade}.",
-            f"The people of {name} are known for their {trade}.",
-            f"A bridge over the {river} was built in {name} in {year + 40}.",
-        )
+    return (
+        f"{name} is a town of {people} people on the river {river}.",
+        f"Since {year} the workshops of {name} have made {trade}.",
+        f"The people of {name} are known for their {trade}.",
+        f"A bridge over the {river} was built in {name} in {year + 40}.",
     )
 
 
-def _bird(name: str, draw: Draw) -> str:
+def _bird(name: str, _: Draw) -> tuple[str, ...]:
     facts = Draw("bird", name)
     colour, food, season = facts.pick(_COLOURS), facts.pick(_FOODS), facts.pick(_SEASONS)
     eggs = 2 + facts.below(6)
-    return draw.pick(
-        (
-            f"The {name.lower()} is a bird with {colour} wings that feeds on {food}.",
-            f"In {season} the {name.lower()} lays {eggs} eggs.",
-            f"Because it eats {food}, the {name.lower()} stays close to water in {season}.",
-            f"You can tell the {name.lower()} by its {colour} wings.",
-        )
+    return (
+        f"The {name.lower()} is a bird with {colour} wings that feeds on {food}.",
+        f"In {season} the {name.lower()} lays {eggs} eggs.",
+        f"Because it eats {food}, the {name.lower()} stays close to water in {season}.",
+        f"You can tell the {name.lower()} by its {colour} wings.",
     )
 
 
-def _mineral(name: str, draw: Draw) -> str:
+def _mineral(name: str, _: Draw) -> tuple[str, ...]:
     facts = Draw("mineral", name)
     hardness, colour, melting = 1 + facts.below(9), facts.pick(_COLOURS), 300 + facts.below(1500)
-    return draw.pick(
-        (
-            f"{name}ite is a {colour} mineral of hardness {hardness}.",
-            f"When it is heated to {melting} degrees, {name.lower()}ite melts.",
-            f"With a hardness of {hardness}, {name.lower()}ite can "
-            f"{'' if hardness > 5 else 'not '}scratch glass.",
-        )
+    return (
+        f"{name}ite is a {colour} mineral of hardness {hardness}.",
+        f"When it is heated to {melting} degrees, {name.lower()}ite melts.",
+        f"With a hardness of {hardness}, {name.lower()}ite can "
+        f"{'' if hardness > 5 else 'not '}scratch glass.",
     )
 
 
-def _sum(_: str, draw: Draw) -> str:
+def _sum(_: str, draw: Draw) -> tuple[str, ...]:
     a, b = 2 + draw.below(40), 2 + draw.below(40)
-    return draw.pick(
-        (
-            f"If one basket holds {a} apples and another {b}, together they hold {a + b}.",
-            f"A wall of {a} rows with {b} stones each needs {a * b} stones.",
-        )
+    return (
+        f"If one basket holds {a} apples and another {b}, together they hold {a + b}.",
+        f"A wall of {a} rows with {b} stones each needs {a * b} stones.",
     )
 
 
@@ -174,13 +164,13 @@ def _list(thing: str, draw: Draw) -> str:
 
 def article(draw: Draw, words: int) -> str:
     """A text of about so many words: a title, paragraphs, now and then a list of steps."""
-    thing, sentence = draw.pick(_TOPICS)
+    thing, sentences = draw.pick(_TOPICS)
     names = [_name(draw) for _ in range(1 + words // 120)]
     paragraphs = [f"All about the {thing}: {names[0]}"]
     written = 0
     while written < words:
         name = draw.pick(names)
-        lines = [sentence(name, draw) for _ in range(3 + draw.below(4))]
+        lines = [draw.pick(sentences(name, draw)) for _ in range(3 + draw.below(4))]
         if draw.below(5) == 0:
             lines.append(_list(thing, draw))
         paragraphs.append(" ".join(lines))

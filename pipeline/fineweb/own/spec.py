@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import datetime
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from tangobench.pipeline.core.spec import UNHASHED, bad_value
@@ -29,8 +29,7 @@ class Columns:
 
     def named(self) -> dict[str, str]:
         """Those that there are."""
-        kinds = ("text", "id", "url", "time", "dump")
-        return {kind: name for kind in kinds if (name := getattr(self, kind)) is not None}
+        return {kind: name for kind, name in asdict(self).items() if name is not None}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,11 +105,7 @@ class Spec(TokenizerKeys):
     def fineweb(self) -> fineweb.Spec:
         """The spec for FineWeb's stages."""
         by_dump = self.split.by == "dump"
-        names = (
-            *("context", "train_rows", "validation_rows", "seed", "url_folding", "duplicates"),
-            *("near_duplicates", "near_engine", "shard_rows", "unit_bytes"),
-            *("tokenizer", "eot", "tokenizer_sha256"),
-        )
+        shared = {f.name for f in fields(self)} & {f.name for f in fields(fineweb.Spec)}
         nowhere = fineweb.Hub(repository="own/files", revision="main", train="", validation="")
         return fineweb.Spec(
             source="hub",
@@ -118,5 +113,5 @@ class Spec(TokenizerKeys):
             allow_fewer=True,
             train_through=(by_dump and self.split.train_through) or TRAIN,
             validation_dumps=self.split.validation_dumps if by_dump else (VALIDATION,),
-            **{name: getattr(self, name) for name in names},
+            **{name: getattr(self, name) for name in shared},
         )
