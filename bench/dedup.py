@@ -147,8 +147,8 @@ def own(rows: int) -> dict[str, Any]:
     total = time.process_time() - began
     moved = sum(
         count
-        for result in decisions
-        for partition, _, _, count in result.outcomes
+        for record in decisions
+        for partition, _, _, count in record.result["outcomes"]
         if partition == "train"
     )
     late = sum(

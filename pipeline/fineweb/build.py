@@ -18,7 +18,6 @@ from tangobench.pipeline.core.cards import NOT_STATED
 from tangobench.pipeline.core.shards import shard_name
 from tangobench.pipeline.fineweb import near_duplicates
 from tangobench.pipeline.fineweb.decisions import (
-    DecisionsResult,
     audit_leaks,
     decide,
     outcome_counts,
@@ -82,7 +81,11 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         counts=counts,
         drops=drops,
         notes={"leakage": leakage, "near_duplicates": near, "tokenizer": streams.checked},
-        shards=_shards("train", streams.train) + _shards("validation", streams.validation),
+        shards=[
+            ShardFile(shard_name(split, n, len(records)), "default", split, record)
+            for split, records in streams.shards.items()
+            for n, record in enumerate(records)
+        ],
         side_files=[*files, *pairs, *chosen.side_files()],
         card=_card(spec, inputs.origin, tokenizer.title)
         | {"groups": {_BY_DUMP: leakage["checked_against"]}},
@@ -94,36 +97,25 @@ def _require_rows(spec: Spec, streams: Streams) -> None:
     for split, wanted in (("train", spec.train_rows), ("validation", spec.validation_rows)):
         have = streams.rows[split]
         if have < wanted and not spec.allow_fewer:
-            raise InputError(
-                f"{split}: {have} rows of {spec.context} tokens found, {wanted} asked for",
-                kind=f"too-few-{split}-rows",
-                fix=f"give more input, or ask for fewer with {split}_rows or allow_fewer",
-                found=have,
-                wanted=wanted,
-            )
+            what = f"{split}: {have} rows of {spec.context} tokens found, {wanted} asked for"
+            fix = f"give more input, or ask for fewer with {split}_rows or allow_fewer"
+            kind = f"too-few-{split}-rows"
+            raise InputError(what, kind=kind, fix=fix, found=have, wanted=wanted)
 
 
 def _counts(
-    keys: Sequence[Record], decisions: Sequence[DecisionsResult], streams: Streams
+    keys: Sequence[Record], decisions: Sequence[Record], streams: Streams
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     documents, drops = outcome_counts(decisions)
     names = ("rows", "url_null", "url_empty", "url_unparsable")
     counts = {
         "input": {name: sum(record.result[name] for record in keys) for name in names},
-        "repeated_records": sum(result.repeated for result in decisions),
+        "repeated_records": sum(record.result["repeated"] for record in decisions),
         "documents": documents,
         "rows": streams.rows,
         "tokens": streams.tokens,
     }
     return counts, drops
-
-
-def _shards(split: str, records: Sequence[Record]) -> list[ShardFile]:
-    total = len(records)
-    return [
-        ShardFile(shard_name(split, n, total), "default", split, record)
-        for n, record in enumerate(records)
-    ]
 
 
 def _provenance(origin: dict[str, Any]) -> dict[str, Any]:

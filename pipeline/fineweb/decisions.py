@@ -33,7 +33,6 @@ from tangobench.pipeline.core.build import (
     SideFile,
     Stage,
     Streamed,
-    UnitResult,
 )
 from tangobench.pipeline.core.hashing import RowsHasher, Sink
 from tangobench.pipeline.core.store import Store
@@ -66,23 +65,11 @@ class DecisionsArgs(Arguments):
     parts: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DecisionsResult(UnitResult):
-    """Counts of a unit's documents, and where each partition's rows begin in the object."""
-
-    rows: int
-    repeated: int
-    train_bytes: int
-    outcomes: list[list[Any]]
-    """[partition, kept, reason, documents]."""
-    dumps: dict[str, int]
-    """Training documents by dump."""
-    part_rows: list[int]
-    bounds: list[int]
-
-
 def write_decisions(args: DecisionsArgs, store: Store) -> Output:
-    """The decisions of one unit by partition, and its counts."""
+    """The decisions of one unit by partition, and its counts.
+
+    `outcomes` are [partition, kept, reason, documents]; `dumps` counts training documents.
+    """
     documents = args.unit.load(store)
     order, cuts = _by_part(documents, args.parts)
     columns = {name: column.take(order) for name, column in _columns(documents).items()}
@@ -91,21 +78,20 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output:
     kinds = np.stack([documents.partition, documents.kept, documents.reason], axis=1)
     found, counts = np.unique(kinds.astype(np.int64), axis=0, return_counts=True)
     dumps, by_dump = np.unique(documents.dump[train], return_counts=True)
-    result = DecisionsResult(
-        rows=len(documents),
-        repeated=args.unit.rows - len(documents),
-        train_bytes=int(documents.size[train & documents.kept].sum()),
-        outcomes=[
-            [PARTITIONS[partition], bool(kept), REASONS[reason], count]
-            for (partition, kept, reason), count in zip(
-                found.tolist(), counts.tolist(), strict=True
-            )
-        ],
-        dumps=dict(zip(map(dump_name, dumps.tolist()), by_dump.tolist(), strict=True)),
-        part_rows=np.diff(cuts).tolist(),
-        bounds=bounds,
-    )
-    return Output(data, result.plain())
+    outcomes = [
+        [PARTITIONS[partition], bool(kept), REASONS[reason], count]
+        for (partition, kept, reason), count in zip(found.tolist(), counts.tolist(), strict=True)
+    ]
+    result = {
+        "rows": len(documents),
+        "repeated": args.unit.rows - len(documents),
+        "train_bytes": int(documents.size[train & documents.kept].sum()),
+        "outcomes": outcomes,
+        "dumps": dict(zip(map(dump_name, dumps.tolist()), by_dump.tolist(), strict=True)),
+        "part_rows": np.diff(cuts).tolist(),
+        "bounds": bounds,
+    }
+    return Output(data, result)
 
 
 def write_file(rows: tuple[Section, ...], store: Store) -> Streamed:
@@ -147,9 +133,9 @@ def _by_part(documents: Documents, parts: int) -> tuple[NDArray, list[int]]:
     return dedup.by_part(id_parts(documents.ident.to_pylist(), parts), parts)
 
 
-def first_indices(results: Sequence[DecisionsResult]) -> NDArray:
+def first_indices(records: Sequence[Record]) -> NDArray:
     """Per unit, the index of its first document in each partition."""
-    rows = np.array([result.part_rows for result in results], np.int64)
+    rows = np.array([record.result["part_rows"] for record in records], np.int64)
     starts = np.append(0, np.cumsum(rows.sum(axis=0))[:-1])
     return np.asarray(np.cumsum(rows, axis=0) - rows + starts)
 
@@ -229,14 +215,12 @@ DECISIONS: Final = Stage("fineweb-decisions", 4, write_decisions)
 FILES: Final = Stage("fineweb-decision-files", 1, write_file)
 
 
-def decide(job: Job, units: Sequence[DocumentUnit]) -> tuple[list[DecisionsResult], list[SideFile]]:
-    """The results of all units, and the published files."""
+def decide(job: Job, units: Sequence[DocumentUnit]) -> tuple[list[Record], list[SideFile]]:
+    """The records of all units, and the published files."""
     parts = min(MOST_FILES, max(1, -(-bounds_of(units)[-1] // FILE_ROWS)))
     records = run_units(job, DECISIONS, units, (DecisionsArgs(unit, parts) for unit in units))
     files = run_parts(job, FILES, "decisions", (sections(records, part) for part in range(parts)))
-    return [DecisionsResult.of(record) for record in records], side_files(
-        "decisions", "hash", files
-    )
+    return records, side_files("decisions", "hash", files)
 
 
 def side_files(kind: str, stem: str, records: Sequence[Record]) -> list[SideFile]:
@@ -249,23 +233,24 @@ def side_files(kind: str, stem: str, records: Sequence[Record]) -> list[SideFile
 
 
 def outcome_counts(
-    results: Sequence[DecisionsResult],
+    records: Sequence[Record],
 ) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
     """Documents and kept documents per partition, and drops per reason."""
     counts = {name: {"documents": 0, "kept": 0} for name in PARTITIONS}
     drops: Counter[str] = Counter()
-    for partition, kept, reason, number in (row for result in results for row in result.outcomes):
+    rows = (row for record in records for row in record.result["outcomes"])
+    for partition, kept, reason, number in rows:
         counts[partition]["documents"] += number
         counts[partition]["kept"] += number if kept else 0
         drops.update({} if kept else {reason: number})
     return counts, dict(sorted(drops.items()))
 
 
-def train_dumps(results: Sequence[DecisionsResult]) -> dict[str, int]:
+def train_dumps(records: Sequence[Record]) -> dict[str, int]:
     """Training documents by dump."""
     totals: Counter[str] = Counter()
-    for result in results:
-        totals.update(result.dumps)
+    for record in records:
+        totals.update(record.result["dumps"])
     return dict(sorted(totals.items()))
 
 

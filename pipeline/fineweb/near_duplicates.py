@@ -135,11 +135,9 @@ def _sign_rensa(hashes: NDArray, offsets: list[int]) -> NDArray:
     try:
         from rensa import RMinHash
     except ImportError:
-        raise UsageError(
-            "near_engine is rensa, which is not installed",
-            kind="engine-missing",
-            fix="pip install 'tangobench[fast]', or set near_engine to datasketch",
-        ) from None
+        what = "near_engine is rensa, which is not installed"
+        fix = "pip install 'tangobench[fast]', or set near_engine to datasketch"
+        raise UsageError(what, kind="engine-missing", fix=fix) from None
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(
         hashes, offsets, num_perm=PERMUTATIONS, seed=_SEED
     )

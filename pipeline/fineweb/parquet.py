@@ -193,12 +193,9 @@ def _opened(file: SourceFile) -> Iterator[Any]:
     except Exception as error:
         if not isinstance(error, OSError) and not file.afar:
             raise  # clients of hubs and object stores have errors of their own, files have not
-        raise InputError(
-            f"{file.name} cannot be read: {type(error).__name__}: {short(error)}",
-            kind="source-unreadable",
-            fix="check permissions and the connection, then run the same command again",
-            file=file.name,
-        ) from error
+        what = f"{file.name} cannot be read: {type(error).__name__}: {short(error)}"
+        fix = "check permissions and the connection, then run the same command again"
+        raise InputError(what, kind="source-unreadable", fix=fix, file=file.name) from error
 
 
 def _hash(handle: Any) -> tuple[str, int]:
@@ -218,12 +215,9 @@ def _footer(name: str, handle: Any) -> tuple[Any, pa.Schema]:
 
 
 def _corrupt(name: str, where: str, error: BaseException) -> InputError:
-    return InputError(
-        f"{name} is not a whole Parquet file: {where} cannot be read ({short(error)})",
-        kind="parquet-corrupt",
-        fix="get the file again and compare its sha256 with the source's",
-        file=name,
-    )
+    what = f"{name} is not a whole Parquet file: {where} cannot be read ({short(error)})"
+    fix = "get the file again and compare its sha256 with the source's"
+    return InputError(what, kind="parquet-corrupt", fix=fix, file=name)
 
 
 def short(error: BaseException) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from tangobench.pipeline.core.arrays import NDArray
 from tangobench.pipeline.core.build import Job, Record, Unit
 from tangobench.pipeline.fineweb import packing
-from tangobench.pipeline.fineweb.decisions import DecisionsResult, first_indices
+from tangobench.pipeline.fineweb.decisions import first_indices
 from tangobench.pipeline.fineweb.documents import DocumentUnit, run_units, sections
 from tangobench.pipeline.fineweb.encode import (
     MERGE,
@@ -49,8 +49,7 @@ MERGE_BYTES: Final = 1 << 30  # tokens of one object of the second level
 class Streams:
     """The shards of both splits and what was counted on the way."""
 
-    train: list[Record]
-    validation: list[Record]
+    shards: dict[str, list[Record]]
     rows: dict[str, int]
     tokens: dict[str, int]
     checked: dict[str, int]
@@ -95,7 +94,7 @@ def _levels(units: int, buckets: int, bucket_tokens: int) -> tuple[int, int, int
 def make_streams(
     job: Job,
     units: Sequence[DocumentUnit],
-    decisions: Sequence[DecisionsResult],
+    decisions: Sequence[Record],
     spec: Spec,
     tokenizer: Choice,
 ) -> Streams:
@@ -108,8 +107,7 @@ def make_streams(
     shards = job.run(SHARDS, [*train, *validation])
     checked = sum(record.result["checked"] for wave in waves for record in wave.units)
     return Streams(
-        train=shards[: len(train)],
-        validation=shards[len(train) :],
+        shards={"train": shards[: len(train)], "validation": shards[len(train) :]},
         rows={"train": tokens["train"] // spec.context, "validation": windows},
         tokens={**tokens, "validation": windows * spec.context},
         checked={"documents_encoded_again": checked},
@@ -119,11 +117,11 @@ def make_streams(
 def _encode(
     job: Job,
     units: Sequence[DocumentUnit],
-    decisions: Sequence[DecisionsResult],
+    decisions: Sequence[Record],
     spec: Spec,
     tokenizer: Choice,
 ) -> list[_Encoded]:
-    size = sum(result.train_bytes for result in decisions)
+    size = sum(record.result["train_bytes"] for record in decisions)
     wanted = spec.train_rows * spec.context
     needed = wanted * _BYTES_PER_TOKEN
     step = _RANGE if needed >= size else max(1, int(_RANGE * needed / size))

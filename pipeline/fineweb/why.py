@@ -60,11 +60,9 @@ def why(folder: Path, lock: Lock, ident: str) -> list[str]:
             if decision["kept"]:
                 lines += _rows_of(folder, decision["partition"], first + at)
     if not lines:
-        raise InputError(
-            f"no document {ident!r} in the input of this dataset",
-            kind="not-found",
-            fix="ids look like <urn:uuid:…>; quote them for the shell",
-        )
+        what = f"no document {ident!r} in the input of this dataset"
+        fix = "ids look like <urn:uuid:…>; quote them for the shell"
+        raise InputError(what, kind="not-found", fix=fix)
     return lines
 
 

@@ -88,21 +88,13 @@ def _download(name: str) -> str:
     try:
         from huggingface_hub import snapshot_download
 
-        return str(
-            snapshot_download(
-                repository,
-                repo_type="dataset",
-                revision=revision or None,
-                endpoint=endpoint(),
-                allow_patterns=_DATA,
-            )
-        )
+        get = partial(snapshot_download, repo_type="dataset", endpoint=endpoint())
+        return str(get(repository, revision=revision or None, allow_patterns=_DATA))
     except Exception as error:  # the client raises its own, httpx's and OSError
-        raise ResourceError(
-            f"the dataset {name} cannot be downloaded: {type(error).__name__}: {str(error)[:200]}",
-            kind="source-unreachable",
-            fix="check its name, the network and HF_TOKEN, or download it and name the folder",
-        ) from None
+        why = f"{type(error).__name__}: {str(error)[:200]}"
+        fix = "check its name, the network and HF_TOKEN, or download it and name the folder"
+        what = f"the dataset {name} cannot be downloaded: {why}"
+        raise ResourceError(what, kind="source-unreachable", fix=fix) from None
 
 
 def convert(spec: Spec, paths: list[Path], folder: Path) -> Converted:

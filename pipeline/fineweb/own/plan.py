@@ -7,17 +7,13 @@ from typing import Any, Final
 from tangobench.pipeline.fineweb.own.convert import find_files
 from tangobench.pipeline.fineweb.own.readers import rows_of
 from tangobench.pipeline.fineweb.own.spec import Spec
-from tangobench.pipeline.tokenizer import keys
+from tangobench.pipeline.fineweb.plan import resolve
+
+__all__ = ["plan", "resolve"]
 
 _PACKED: Final = 3.0  # text bytes per byte of a compressed file
 _RATE: Final = 20e6  # bytes of text per core-second: read, convert, encode, pack
 _TOKEN_BYTES: Final = 4.2
-
-
-def resolve(spec: Spec, source: str | None) -> Spec:
-    """The spec with its tokenizer's sha256."""
-    del source
-    return keys.resolve(spec)
 
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:

@@ -271,11 +271,8 @@ def part_path(repository: str, commit: str, file: SourceFile) -> Path:
 
 def changed(file: SourceFile, found: str) -> InputError:
     """The error for a file that is not what the hub's index says."""
-    return InputError(
-        f"{file.name}: the hub's index says {file.size or 0:,} bytes with sha256 {file.sha256}, "
-        f"it serves {found}",
-        kind="source-changed",
-        fix="the hub or a proxy serves another file: get it elsewhere and use --source",
-        file=file.name,
-        expected=file.sha256,
-    )
+    says = f"{file.size or 0:,} bytes with sha256 {file.sha256}"
+    what = f"{file.name}: the hub's index says {says}, it serves {found}"
+    fix = "the hub or a proxy serves another file: get it elsewhere and use --source"
+    details = {"file": file.name, "expected": file.sha256}
+    return InputError(what, kind="source-changed", fix=fix, **details)
