@@ -148,11 +148,9 @@ def scan_file(args: ScanArgs, _store: Store) -> Output:
     """Read a whole file once."""
     hasher = hashlib.sha256()
     sides = {"train": 0, "validation": 0}
-    for number, question, answer in _pairs(args):
-        hasher.update(question)
-        hasher.update(answer)
-        sides[split_of(_checked(question, MAX_QUESTION, args.path, number))] += 1
-        _checked(answer, MAX_ANSWER, args.path, number + 1)
+    for data, question, _ in _pairs(args):
+        hasher.update(data)
+        sides[split_of(question)] += 1
     result = Scanned(hasher.hexdigest(), sum(sides.values()), sides["train"], sides["validation"])
     return Output(canonical_json(result.plain()), result.plain())
 
@@ -165,17 +163,16 @@ def read_file(args: ReadArgs, _store: Store) -> Output:
 
 def _accepted(file: ScanArgs, side: Split) -> Iterator[Draw]:
     rejected = dict.fromkeys(REJECTIONS, 0)
-    for number, question, answer in _pairs(file):
-        text = _checked(question, MAX_QUESTION, file.path, number)
-        if split_of(text) == side:
-            yield Draw(text, _checked(answer, MAX_ANSWER, file.path, number + 1), dict(rejected))
+    for _, question, answer in _pairs(file):
+        if split_of(question) == side:
+            yield Draw(question, answer, dict(rejected))
             rejected["other_split"] = 0
         else:
             rejected["other_split"] += 1
 
 
-def _pairs(file: ScanArgs) -> Iterator[tuple[int, bytes, bytes]]:
-    """Line number of the question, and both lines as they are."""
+def _pairs(file: ScanArgs) -> Iterator[tuple[bytes, str, str]]:
+    """The bytes of two lines, and the question and answer on them."""
     with file.path.open("rb") as opened:
         status = os.fstat(opened.fileno())
         if (status.st_size, status.st_mtime_ns) != (file.size, file.changed):
@@ -190,7 +187,11 @@ def _pairs(file: ScanArgs) -> Iterator[tuple[int, bytes, bytes]]:
             answer = opened.readline(_LONGEST_LINE)
             if not answer:
                 raise _broken(file.path, number, "a question without an answer ends the file")
-            yield number, question, answer
+            texts = (
+                _checked(question, MAX_QUESTION, file.path, number),
+                _checked(answer, MAX_ANSWER, file.path, number + 1),
+            )
+            yield question + answer, *texts
             number += 2
 
 

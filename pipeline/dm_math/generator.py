@@ -1,28 +1,10 @@
 """The official DeepMind Mathematics generator, running and deterministic on today's libraries.
 
 `mathematics_dataset` 1.0.1 was written for numpy 1 and sympy 1.2 and leaves its order to hash
-seeds, object addresses and sympy's caches. This module imports a *private* copy of the package
-and replaces names inside that copy only.
-
-- The installed package, numpy, sympy and Python's and numpy's global generators stay as they are
-  (sympy's algorithms may draw from sympy's own generator; nothing here reads it).
-- Each copy owns its generators (`random`, `numpy.random`, sympy's); `Generator.seed` sets all.
-- After `seed(s)`, a draw is a function of (combination, s) alone: not of PYTHONHASHSEED, of
-  earlier draws, of sympy's caches or of the process.
-
-What is replaced, and why:
-
-- `sympy.solvers.diophantine.base_solution_linear`, while importing: sympy moved it.
-- `np` in sample/polynomials: numpy 2 has neither `np.object` nor `ndarray.itemset`.
-- `random`, `np.random`, `sympy.ntheory.generate.randprime`: private generators; `randint` takes
-  whole floats again (an error from Python 3.12).
-- `composition.Context.pop` chose from a set of strings, in the order of the hash seed: now sorted.
-- `composition.expand_entities` shuffled a set of objects, in the order of their addresses: now
-  in the order of insertion.
-- `sympy.factorint`: its order depends on what was factored before: now ascending.
-- `set` in sample/polynomials: order of tuple hashes, a detail of CPython: now insertion.
-
-Usage: `generator = load(); generator.seed(1, 2, 3); generator.problem("numbers__gcd", 2)`
+seeds, object addresses and sympy's caches. This module imports a *private* copy of the package and
+replaces names inside that copy only; each copy owns its generators. After `seed(s)`, a draw is a
+function of (combination, s) alone: not of PYTHONHASHSEED, earlier draws, caches or the process.
+docs/dm_math.md lists what is replaced, and why.
 """
 
 import importlib
@@ -31,7 +13,7 @@ import importlib.util
 import random
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -45,7 +27,7 @@ from tangobench.pipeline.core.hashing import digest, sha256_file
 from tangobench.pipeline.dm_math.combinations import LEVELS
 
 PACKAGE: Final = "mathematics_dataset"
-# Raised whenever a change here or in the dm_fast_* modules changes one byte of output.
+# Raised whenever a change here or in fast/ changes one byte of output.
 PATCH_VERSION: Final = 1
 
 _IMPORTING = threading.Lock()
@@ -60,20 +42,11 @@ class _Random(random.Random):
         return super().randint(a, b)
 
 
-class _InsertionSet:
-    """The three set operations that `sample_coefficients` uses, in insertion order."""
-
-    def __init__(self) -> None:
-        self._items: dict[tuple[int, ...], None] = {}
+class _InsertionSet(dict[tuple[int, ...], None]):
+    """The set that `sample_coefficients` fills and lists, in insertion order."""
 
     def add(self, item: tuple[int, ...]) -> None:
-        self._items[item] = None
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[tuple[int, ...]]:
-        return iter(self._items)
+        self[item] = None
 
 
 class _Array(np.ndarray[Any, Any]):
@@ -142,7 +115,7 @@ def entropy_third(level: int) -> Callable[[tuple[float, float]], tuple[float, fl
 
 
 def load() -> Generator:
-    """A private, deterministic copy without the speed-ups of `dm_fast_*`: the reference."""
+    """A private, deterministic copy without the speed-ups of fast/: the reference."""
     generator = Generator(_import_private_copy())
     _own_generators(generator)
     _repair_numpy(generator)
@@ -204,19 +177,19 @@ def _own_generators(generator: Generator) -> None:
 
 
 def _repair_numpy(generator: Generator) -> None:
-    def zeros(shape: Any, dtype: Any) -> _Array:
-        return np.zeros(shape, dtype=dtype).view(_Array)
+    """numpy 2 has neither `np.object` nor `ndarray.itemset`."""
 
-    def empty(shape: Any, dtype: Any) -> _Array:
-        return np.empty(shape, dtype=dtype).view(_Array)
+    def settable(make: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda shape, dtype: make(shape, dtype=dtype).view(_Array)
 
     polynomials = generator.modules["sample.polynomials"]
     numpy = namespace(polynomials.np)
-    vars(numpy).update(object=object, zeros=zeros, empty=empty)
+    vars(numpy).update(object=object, zeros=settable(np.zeros), empty=settable(np.empty))
     polynomials.np = numpy  # type: ignore[attr-defined]
 
 
 def _fix_order(generator: Generator) -> None:
+    """Letters sorted, entities and index sets in order of insertion, factors ascending."""
     composition = generator.modules["util.composition"]
     allowed = sorted(composition._ALLOWED_SYMBOLS)
     draw = generator.random
@@ -238,21 +211,20 @@ def _fix_order(generator: Generator) -> None:
                 kwargs[key] = value.handle
         order = list(entities)
         draw.shuffle(order)
-        return _descriptions(order), kwargs
+        parts = (
+            part
+            for entity in order
+            for part in (
+                entity.child_description,
+                "" if entity.expression_used else entity.description,
+            )
+        )
+        return " ".join(part for part in parts if part), kwargs
 
     composition.Context.pop = pop
     composition.expand_entities = expand_entities  # type: ignore[attr-defined]
     generator.sympy.factorint = ascending_factors  # type: ignore[attr-defined]
     generator.modules["sample.polynomials"].set = _InsertionSet  # type: ignore[attr-defined]
-
-
-def _descriptions(entities: Iterable[Any]) -> str:
-    parts: list[str] = []
-    for entity in entities:
-        parts.append(entity.child_description)
-        if not entity.expression_used:
-            parts.append(entity.description)
-    return " ".join(part for part in parts if part)
 
 
 def identity() -> dict[str, Any]:

@@ -5,8 +5,6 @@
 - `open … in` and `set_option … in` are commands only when a command follows the `in`: in a proof
   they are terms and tactics. Doc comments and attributes likewise also occur in `where` blocks.
 - Every pattern is possessive, so that matching is linear in the file size.
-
-Usage: `for command in commands(mask(data)): print(command.start, command.word)`.
 """
 
 from __future__ import annotations

@@ -91,15 +91,15 @@ def encode_files(args: TokensArgs, store: Store) -> Output:
     """Read, cut and encode a batch of files."""
     vocabulary = args.tokenizer.load(store)
     kept, seams, rejected = _cut(args, vocabulary.gpt2_boundaries)
-    texts = [text for _, _, text, _ in kept]
+    paths, texts = [cut[0] for cut in kept], [cut[2] for cut in kept]
     tokens, offsets = vocabulary.encode_batch(texts)
-    vocabulary.check_sample(texts, tokens, offsets, names=[path for path, _, _, _ in kept])
+    vocabulary.check_sample(texts, tokens, offsets, names=paths)
     found = [(i, data, d) for i, (_, data, _, ds) in enumerate(kept) for d in ds]
     pieces = [x[a : d.proof_start] for a, (_, x, d) in zip(seams, found, strict=True)]
     arrays: dict[str, NDArray] = {
         "tokens": tokens,
         "tokens_offsets": offsets,
-        **pack_texts("path", [path for path, _, _, _ in kept]),
+        **pack_texts("path", paths),
         **_declarations(found),
         **_seams([i for i, _, _ in found], seams, vocabulary.token_bytes.take(tokens), offsets),
         **_encoded("piece", pieces, vocabulary),

@@ -3,8 +3,6 @@
 - One line per declaration, in path and file order; offsets are bytes into the file at that commit.
 - The output appears whole or not at all.
 - Memory is bounded: files are read some megabytes at a time, larger ones are left out and counted.
-
-Usage: `export("mathlib4", "HEAD", "proofs.jsonl")`.
 """
 
 from __future__ import annotations
@@ -29,10 +27,6 @@ from tangobench.pipeline.lean.proofs import PROOF_KINDS, extract
 
 MAX_BYTES: Final = 8_000_000  # of a file, as in the spec
 _BYTES_AT_ONCE: Final = 4_000_000
-FIELDS: Final = (
-    *("file", "kind", "name", "line", "decl_start", "kw_start", "proof_start", "proof_end"),
-    *("proof", "style"),
-)
 
 
 def export(
@@ -99,5 +93,7 @@ def _rows(
             rejected.append([file.path, str(error)])
         else:
             for declaration in found:
-                own = {"file": file.path, "proof": declaration.proof(data)}
-                yield {name: own.get(name) or getattr(declaration, name) for name in FIELDS}
+                fields = declaration._asdict()
+                style = fields.pop("style")
+                proof = declaration.proof(data)
+                yield {"file": file.path, **fields, "proof": proof, "style": style}

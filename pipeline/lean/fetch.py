@@ -178,17 +178,12 @@ def _unbundled(path: Path, commit: str, reporter: Reporter) -> Path:
         with path.open("rb") as file:
             is_bundle = file.read(len(_BUNDLE)) == _BUNDLE
     except OSError as error:
-        raise InputError(
-            f"{path} cannot be read: {os.strerror(error.errno or 0)}",
-            kind="source-unreadable",
-            fix="make it readable",
-        ) from None
+        message = f"{path} cannot be read: {os.strerror(error.errno or 0)}"
+        raise InputError(message, kind="source-unreadable", fix="make it readable") from None
     if not is_bundle:
-        raise InputError(
-            f"{path} is a file but not a git bundle",
-            kind="not-a-repository",
-            fix="make one with: git bundle create FILE --all",
-        )
+        fix = "make one with: git bundle create FILE --all"
+        message = f"{path} is a file but not a git bundle"
+        raise InputError(message, kind="not-a-repository", fix=fix)
     found, where = path.stat(), str(path.resolve())
     with _cached(f"bundle {where} {found.st_size} {found.st_mtime_ns}") as git_dir:
         if not _has_tree(git_dir, commit):
@@ -248,12 +243,9 @@ def _fetched(git_dir: Path, url: str, what: Sequence[str], commit: str, reporter
     process = ClosedGit(git_dir, fetching=True).execute(
         ["git", *words], as_process=True, with_stdout=False, universal_newlines=True
     )
+    handler, limit = progress.new_message_handler(), _FETCH_SECONDS
     git.cmd.handle_process_output(
-        process,
-        None,
-        progress.new_message_handler(),
-        decode_streams=False,
-        kill_after_timeout=_FETCH_SECONDS,
+        process, None, handler, decode_streams=False, kill_after_timeout=limit
     )
     try:
         process.wait()

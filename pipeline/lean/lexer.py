@@ -1,23 +1,17 @@
 """Lean 4 source with everything that is not code blanked out, byte for byte in place.
 
-`mask` returns a copy of the file in which comments are spaces and the insides of strings,
-character literals, «names» and syntax quotations are filler, so that plain regular expressions over
-the copy see code and nothing else.
-
-- The copy has the same length: an offset into it is an offset into the file.
+- Comments become spaces; the insides of strings, character literals, «names» and syntax quotations
+  become filler: plain regular expressions over the copy see code and nothing else.
 - A doc comment (`/-- -/`) becomes DOC, a module comment (`/-! -/`) MODULE_DOC, each followed by
   spaces: both are commands or parts of one, not white space.
-- Block comments nest; a string ends at its quote, and a quote inside `{…}` of an interpolated
-  string belongs to the inner term; `r#"…"#` has no escapes; a prime inside a name starts nothing.
 - One pass: every byte is looked at a constant number of times, whatever the input.
-
-Usage: `code = mask(path.read_bytes())`.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Final
 
 DOC: Final = 0x01
 MODULE_DOC: Final = 0x02
@@ -62,14 +56,6 @@ class Unterminated(ValueError):
         self.offset = offset
 
 
-class Span(NamedTuple):
-    """`fill` replaces the bytes from `start` to `end`."""
-
-    start: int
-    end: int
-    fill: bytes
-
-
 def mask(text: bytes) -> bytes:
     """The file with comments blanked and literals, «names» and quotations filled."""
     if DOC in text or MODULE_DOC in text:  # control characters are white space to a reader anyway
@@ -83,8 +69,8 @@ def mask(text: bytes) -> bytes:
     return b"".join(pieces)
 
 
-def _spans(text: bytes) -> list[Span]:
-    spans: list[Span] = []
+def _spans(text: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Start, end and replacement of everything that is not code."""
     position = 0
     quotations = True
     while (match := _OPENER.search(text, position)) is not None:
@@ -95,13 +81,12 @@ def _spans(text: bytes) -> list[Span]:
                 quotations = False
                 position = start + 2
                 continue
-            spans.append(Span(start, end, _filler(b"(", end - start, b")")))
+            yield start, end, _filler(b"(", end - start, b")")
         else:
             end, fill = _literal(text, match)
             if fill:
-                spans.append(Span(start, end, fill))
+                yield start, end, fill
         position = end
-    return spans
 
 
 def _literal(text: bytes, match: re.Match[bytes]) -> tuple[int, bytes]:
@@ -169,14 +154,10 @@ def _closing(text: bytes, start: int) -> int:
             return -1
         position = match.end()
         last = text[position - 1]
-        if stack[-1] == _QUOTE:
-            if last == _QUOTE:
-                stack.pop()
-            else:
-                stack.append(last)
-        elif len(match.group()) == 1 and last in b")]}":
+        quoted = stack[-1] == _QUOTE
+        if last == _QUOTE if quoted else (len(match.group()) == 1 and last in b")]}"):
             stack.pop()
-        elif match.group() in _OPENING:
+        elif quoted or match.group() in _OPENING:
             stack.append(last)
         elif match.group() == b'"' and _INTERPOLATED.search(_before(text, match.start())):
             stack.append(_QUOTE)

@@ -6,8 +6,6 @@
 - `decl_start` is where Lean's declaration node starts: the doc comment, attribute or modifier after
   any `open … in` and `set_option … in`. `kw_start` is the word `theorem` or `lemma` itself.
 - Offsets are bytes, the time is linear in the file size.
-
-Usage: `for declaration in extract(data): print(declaration.name, declaration.proof(data))`.
 """
 
 from __future__ import annotations
@@ -28,21 +26,11 @@ PROOF_KINDS: Final = ("theorem", "lemma")
 # starts with a literal character: that is what lets `re` skip over the rest.
 _HEADER_WORD: Final = rb"(?:where|let|letI|let_fun|have|haveI|obtain|match)" + WORD_END
 _BEFORE_WORD: Final = (rb" ", rb"\n", rb"\t", rb"\r", rb";", rb",")
+_WHOLE: Final = b"|".join((nested("(", ")", 4), nested("[", "]", 3), nested("{", "}", 3)))
 _HEADER: Final = re.compile(
-    b"|".join(
-        (
-            *(nested("(", ")", 4), rb"\(", nested("[", "]", 3), rb"\["),
-            *(
-                nested("{", "}", 3),
-                rb"\{",
-                rb"\xe2(?:\x9f[\xa6-\xa9]|\x86\x90)",
-                rb"\)",
-                rb"\]",
-                rb"\}",
-            ),
-            *(rb":=", rb"\|", *(before + _HEADER_WORD for before in _BEFORE_WORD)),
-        )
-    )
+    _WHOLE
+    + rb"|\(|\[|\{|\xe2(?:\x9f[\xa6-\xa9]|\x86\x90)|\)|\]|\}|:=|\||"
+    + b"|".join(before + _HEADER_WORD for before in _BEFORE_WORD)
 )
 _NAME: Final = re.compile(
     rb"(?>(?:\s*+\((?:priority|name)[^()]*+\))?)\s*+"
@@ -53,21 +41,11 @@ _NAME: Final = re.compile(
 _BY: Final = re.compile(rb"\s*+(by" + WORD_END + rb")?")
 # 97 statements in 100 hold nothing that needs a second look: no bar, no `let`, no deep nesting. One
 # match then goes from the name to the body. \x9f is the middle byte of ⟨, ⟩, ⟦ and ⟧.
-_WHOLE: Final = b"|".join((nested("(", ")", 4), nested("[", "]", 3), nested("{", "}", 3)))
 _NO_ANGLE: Final = rb"\x9f(?![\xa6-\xa9])"
-_ANGLES: Final = (
-    rb"(?<=\xe2)\x9f\xa8(?>(?:[^()\[\]{}\x9f]++|"
-    + _WHOLE
-    + rb"|"
-    + _NO_ANGLE
-    + rb")*)(?<=\xe2)\x9f\xa9"
-)
+_ANGLES: Final = rb"(?<=\xe2)\x9f\xa8(?>(?:[^()\[\]{}\x9f]++|%b|%b)*)(?<=\xe2)\x9f\xa9"
 _PLAIN_STATEMENT: Final = re.compile(
-    rb"(?>(?:[^()\[\]{}:|\x9f \n\t\r;,]++|[ \n\t\r;,](?!"
-    + _HEADER_WORD
-    + rb")|:(?!=)|"
-    + b"|".join((_WHOLE, _NO_ANGLE, _ANGLES))
-    + rb")*):="
+    rb"(?>(?:[^()\[\]{}:|\x9f \n\t\r;,]++|[ \n\t\r;,](?!%b)|:(?!=)|%b|%b|%b)*):="
+    % (_HEADER_WORD, _WHOLE, _NO_ANGLE, _ANGLES % (_WHOLE, _NO_ANGLE))
 )
 _ARROW: Final = re.compile(rb"=>|:=|\([^()]*+\)|\{[^{}]*+\}")
 _LEFT_ARROW: Final = b"\xe2\x86\x90"

@@ -4,8 +4,6 @@
   with `holdout`, by the folders and files named there.
 - One exception, for small projects: if the hash leaves a side empty, the file with the smallest
   hash becomes validation, or the one with the largest training.
-
-Usage: `splits_of(["Mathlib/Order/Basic.lean", …], spec)`.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ of the generators afterwards (tests on every combination, `bench/dm_math.py` at 
 """
 
 from tangobench.pipeline.dm_math import generator as official
-from tangobench.pipeline.dm_math.fast import numbers, ops, polynomials
+from tangobench.pipeline.dm_math.fast import numbers, polynomials
 
 
 def load() -> official.Generator:
     """A private, deterministic and fast copy of the package."""
     generator = official.load()
-    for part in (numbers, ops, polynomials):  # in this order: the others bind numbers' methods
-        part.install(generator)
+    numbers.install(generator)
+    polynomials.install(generator)
     generator.collect_samplers()
     return generator

@@ -1,28 +1,27 @@
-"""Random draws, integers and probabilities of the math generator without sympy's machinery.
+"""Integers and probabilities of the math generator without sympy's machinery.
 
 - Same draws in the same order from the copy's generators, same values, same types where a type is
   looked at later (sympy's Integer and Rational stay the currency between modules).
 - `install` replaces names in one private copy; sympy itself is not touched.
 """
 
-import decimal
 import math
+import operator
 from collections import Counter
-from collections.abc import Iterable, MutableSequence, Sequence
-from functools import lru_cache
-from typing import Any, TypeVar
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import Any
 
 import sympy
 from sympy import Float, Integer, Rational
 
 from tangobench.pipeline.dm_math.generator import Generator, ascending_factors
 
-T = TypeVar("T")
-
 _SMALL_PRIMES = tuple(sympy.primerange(2, 1000))
 # Beyond this numerator sympy's rounding, which works on 15 digits, may see a tie where none is.
 _ROUND_LIMIT = 10**13
 
+_COMPARISONS = ("Lt", "Le", "Gt", "Ge", "Eq", "Ne")
 _ROUNDING = ("modules.arithmetic", "modules.comparison", "modules.polynomials", "util.display")
 
 integer_of = lru_cache(maxsize=65536)(Integer)
@@ -63,18 +62,11 @@ def coprime_density(value: int) -> float:
     return density
 
 
-def gcd(*values: Any) -> Integer:
-    """`sympy.gcd` of integers, given one by one or as a list."""
-    return integer_of(math.gcd(*map(int, _flat(values))))
-
-
-def lcm(*values: Any) -> Integer:
-    """`sympy.lcm` of integers, given one by one or as a list."""
-    return integer_of(math.lcm(*map(int, _flat(values))))
-
-
-def _flat(values: tuple[Any, ...]) -> Iterable[Any]:
-    return values[0] if len(values) == 1 else values
+def _of_integers(function: Callable[..., int]) -> Callable[..., Integer]:
+    """sympy's `gcd` or `lcm` of integers, given one by one or as a list."""
+    return lambda *values: integer_of(
+        function(*map(int, values[0] if len(values) == 1 else values))
+    )
 
 
 def numer(value: Any) -> Any:
@@ -113,10 +105,9 @@ def as_rational(value: Any) -> Any:
 
 def install(generator: Generator) -> None:
     """Replace the number helpers of one private copy."""
-    _randomness(generator)  # first: the others bind its methods
-    vars(generator.sympy).update(factorint=factorint, gcd=gcd, lcm=lcm, numer=numer, denom=denom)
+    vars(generator.sympy).update(factorint=factorint, numer=numer, denom=denom)
+    vars(generator.sympy).update(gcd=_of_integers(math.gcd), lcm=_of_integers(math.lcm))
     vars(generator.modules["sample.number"]).update(_number_functions(generator))
-    _decimal(generator)
     for name in _ROUNDING:
         vars(generator.modules[name])["round"] = nearest
     _comparisons(generator)
@@ -125,34 +116,8 @@ def install(generator: Generator) -> None:
     _probability(generator)
 
 
-def _randomness(generator: Generator) -> None:
-    """CPython's methods (3.11 and later) without their argument checks: same bits, same order."""
-    getrandbits = generator.random.getrandbits
-
-    def below(n: int) -> int:
-        bits = n.bit_length()
-        value = getrandbits(bits)
-        while value >= n:
-            value = getrandbits(bits)
-        return value
-
-    def randint(a: Any, b: Any) -> int:
-        low = int(a)
-        return low + below(int(b) - low + 1)
-
-    def choice(items: Sequence[T]) -> T:
-        return items[below(len(items))]
-
-    def shuffle(items: MutableSequence[Any]) -> None:
-        for i in range(len(items) - 1, 0, -1):
-            j = below(i + 1)
-            items[i], items[j] = items[j], items[i]
-
-    vars(generator.random).update(randint=randint, choice=choice, shuffle=shuffle)
-
-
 def _number_functions(generator: Generator) -> dict[str, Any]:
-    randint, uniform = generator.random.randint, generator.random.uniform
+    randint = generator.random.randint
 
     def integer(entropy: float, signed: bool, min_abs: int = 0, coprime_to: Any = 1) -> Integer:
         coprime = abs(int(coprime_to))
@@ -166,47 +131,19 @@ def _number_functions(generator: Generator) -> dict[str, Any]:
             if abs(value) >= min_abs and (coprime == 1 or math.gcd(value, coprime) == 1):
                 return integer_of(value)
 
-    def non_integer_rational(entropy: float, signed: bool) -> Rational:
-        numer_entropy = uniform(0, entropy)
-        numerator = integer(numer_entropy, signed, min_abs=1)
-        denominator = integer(entropy - numer_entropy, False, min_abs=2, coprime_to=numerator)
-        return Rational.from_coprime_ints(numerator.p, denominator.p)
-
-    return {"integer": integer, "non_integer_rational": non_integer_rational}
-
-
-def _decimal(generator: Generator) -> None:
-    """`display.Decimal` without factoring the denominator."""
-
-    def initialise(self: Any, value: Any) -> None:
-        number = value if isinstance(value, Rational) else Rational(value)
-        rest: int = number.q
-        for factor in (10, 2, 5):
-            while rest % factor == 0:
-                rest //= factor
-        if rest != 1:
-            raise ValueError(f"Cannot represent {value} as a non-recurring decimal.")
-        self._value = number
-        self._decimal = decimal.Decimal(number.p) / decimal.Decimal(number.q)
-
-    generator.modules["util.display"].Decimal.__init__ = initialise
+    return {"integer": integer}
 
 
 def _comparisons(generator: Generator) -> None:
-    def difference(left: Any, right: Any) -> int:
+    def holds(compare: Callable[[int, int], bool], left: Any, right: Any) -> bool:
         a, b = as_rational(left), as_rational(right)
-        return int(a.p * b.q - b.p * a.q)
+        return compare(a.p * b.q, b.p * a.q)
 
     def finite_set(*values: Any) -> list[Any]:
         return list(dict.fromkeys(as_rational(value) for value in values))
 
     vars(generator.sympy).update(
-        Lt=lambda a, b: difference(a, b) < 0,
-        Le=lambda a, b: difference(a, b) <= 0,
-        Gt=lambda a, b: difference(a, b) > 0,
-        Ge=lambda a, b: difference(a, b) >= 0,
-        Eq=lambda a, b: difference(a, b) == 0,
-        Ne=lambda a, b: difference(a, b) != 0,
+        {name: partial(holds, getattr(operator, name.lower())) for name in _COMPARISONS},
         FiniteSet=finite_set,
     )
     sort_key = {"_entity_sort_key": lambda entity: as_rational(entity.value)}

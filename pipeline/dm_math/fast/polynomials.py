@@ -1,4 +1,4 @@
-"""Polynomials of the math generator as coefficients, where upstream goes through sympy.
+"""Polynomials and constants of the math generator, where upstream goes through sympy.
 
 - A polynomial op keeps its coefficients; its tree of monomials is built only if something prints
   or searches it, its value (`op.sympy()`) is a `Univariate` or `Multivariate`.
@@ -13,8 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from sympy import Integer, Rational, Symbol
-from sympy.core.intfunc import igcdex
+from sympy import Rational, Symbol
 
 from tangobench.pipeline.dm_math.fast.numbers import integer_of
 from tangobench.pipeline.dm_math.fast.values import (
@@ -22,6 +21,7 @@ from tangobench.pipeline.dm_math.fast.values import (
     Multivariate,
     Univariate,
     factored_text,
+    number_text,
     value_of,
 )
 from tangobench.pipeline.dm_math.generator import Generator, namespace
@@ -38,11 +38,12 @@ class _Rooted(list[Any]):
 def install(generator: Generator) -> None:
     """Replace the polynomial helpers of one private copy."""
     sample = generator.modules["sample.polynomials"]
+    _constants(generator.modules["sample.ops"])
+    _entities(generator)
     polynomial_op = _polynomial_op(generator)
     vars(sample).update(
         _sampling(generator, polynomial_op),
         _degree_of_variable=lambda op, _variable: value_of(op).degree,
-        diophantine_solve_linear_2d=solve_linear_2d,
     )
     vars(generator.sympy)["var"] = symbol_of
     ops = generator.modules["sample.ops"]
@@ -52,6 +53,37 @@ def install(generator: Generator) -> None:
     _algebra(generator)
     _own_sympy(generator.modules["modules.polynomials"], expand=value_of, Poly=value_of)
     _own_sympy(generator.modules["modules.arithmetic"], expand=lambda v: v, simplify=value_of)
+
+
+def _constants(ops: Any) -> None:
+    def initialise(self: Any, value: Any) -> None:
+        self._children = []
+        self._value = integer_of(value) if isinstance(value, int) else value
+
+    slow_precedence: Callable[[Any], int] = ops.Constant.precedence.fget
+    simple, like_product = ops._CONSTANT_PRECEDENCE, ops._MUL_PRECEDENCE
+
+    def precedence(self: Any) -> int:
+        value = self._value
+        if isinstance(value, Rational):
+            return int(simple if value.q == 1 and value.p >= 0 else like_product)
+        return int(simple) if isinstance(value, Symbol) else slow_precedence(self)
+
+    ops.Constant.__init__ = initialise
+    ops.Constant.__str__ = lambda self: number_text(self._value)
+    ops.Constant.precedence = property(precedence)
+
+
+def _entities(generator: Generator) -> None:
+    """Numbers and symbols become text before they reach `str.format` and sympy's printer."""
+    composition = generator.modules["util.composition"]
+    expand: Callable[..., tuple[str, dict[str, Any]]] = composition.expand_entities
+
+    def expand_entities(context: Any, **kwargs: Any) -> tuple[str, dict[str, Any]]:
+        description, values = expand(context, **kwargs)
+        return description, {key: number_text(value) for key, value in values.items()}
+
+    vars(composition)["expand_entities"] = expand_entities
 
 
 def _own_sympy(module: ModuleType, **names: Any) -> None:
@@ -180,21 +212,6 @@ def _integers_with_sum(generator: Generator) -> Callable[..., list[Any]]:
         return terms
 
     return integers_with_sum
-
-
-def solve_linear_2d(c: Any, a: Any, b: Any, t: Any) -> tuple[Integer, Integer]:
-    """sympy's `base_solution_linear`: x, y with a·x + b·y = c at the parameter t."""
-    a, b, c, t = int(a), int(b), int(c), int(t)
-    common = math.gcd(a, b, c)
-    if common > 1:
-        a, b, c = a // common, b // common, c // common
-    if b < 0:
-        t = -t
-    if c == 0:
-        return integer_of(b * t), integer_of(-a * t)
-    x, y, _ = igcdex(abs(a), abs(b))
-    x, y = int(x) if a > 0 else -int(x), int(y) if b > 0 else -int(y)
-    return integer_of(c * x + b * t), integer_of(c * y - a * t)
 
 
 def _composition(generator: Generator) -> None:

@@ -8,14 +8,12 @@ import pytest
 import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy.solvers.diophantine.diophantine import base_solution_linear
 
 from tangobench.pipeline.dm_math import fast
 from tangobench.pipeline.dm_math import generator as official
 from tangobench.pipeline.dm_math.combinations import MODULES
 from tangobench.pipeline.dm_math.draw import draw
 from tangobench.pipeline.dm_math.fast import numbers
-from tangobench.pipeline.dm_math.fast.polynomials import solve_linear_2d
 from tangobench.pipeline.dm_math.fast.values import (
     Combination,
     Multivariate,
@@ -139,12 +137,6 @@ def test_combinations_of_functions_print_as_sympys(names, coefficients):
     expected = sum(c * f for c, f in zip(coefficients, functions, strict=True))
     terms = [(c, str(f)) for c, f in zip(coefficients, functions, strict=True)]
     assert str(Combination(terms)) == str(expected)
-
-
-@given(a=NONZERO, b=NONZERO, c=SMALL, t=SMALL)
-def test_bezout_solutions_are_sympys(a, b, c, t):
-    integers = [sympy.Integer(value) for value in (c * sympy.igcd(a, b), a, b, t)]
-    assert solve_linear_2d(*integers) == base_solution_linear(*integers)
 
 
 @given(p=st.integers(-(10**12), 10**12), q=st.integers(1, 10**6))
