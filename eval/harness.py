@@ -1,15 +1,11 @@
 """Our models in lm-evaluation-harness: likelihoods and greedy generation, with our own fast paths.
 
 - `tangobench` is for GPT-2 tokens (FineWeb-Edu and Lean), `tangobench-math` for the 73 symbols:
-  there a context is a question and a continuation a whole answer, EOS included, so tasks need
-  `target_delimiter: ""`.
+  there a continuation is a whole answer, EOS included, so tasks need `target_delimiter: ""`.
 - A row that is longer than the model's context loses its beginning, as is usual there. Generation
   gives up new tokens before it gives up any of the prompt.
 - Which rows share a batch does not change a result; logits are in at least float32.
-
-Usage: `python -m tangobench.eval.harness` is `lm-eval` that knows both names; in a program,
-`import tangobench.eval.harness`, then
-`lm_eval.simple_evaluate("tangobench", {"folder": "out/runs/RUN"}, tasks=[…])`.
+- `python -m tangobench.eval.harness` is `lm-eval` that knows both names.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Intervals for what is counted and for what is averaged over seeds.
 
-- `wilson`: for a share of successes; honest at 0 and 1, unlike the normal approximation. Own code,
-  because the mean over seeds is no whole number of successes, which SciPy's interval asks for.
-- `paired_t`: for the mean of paired differences over few seeds.
-- `two_way`: scores by arm and by block (a seed pair), y = arm + block + error, fitted by least
-  squares, so that missing runs are allowed. One residual for all arms: 10 degrees of freedom for
-  six arms and three blocks, where a paired difference of two arms has 2.
-- `detectable`: the true difference that a design finds in 80% of repetitions. It belongs to the
-  design and is written down before the results.
+- `wilson` is own code, because the mean over seeds is no whole number of successes, which SciPy's
+  interval asks for; `paired_t` is for paired differences over few seeds.
+- `two_way`: scores by arm and by block (a seed pair), y = arm + block + error, by least squares, so
+  that missing runs are allowed. One residual for all arms: 10 degrees of freedom for six arms and
+  three blocks, where a paired difference of two arms has 2.
 """
 
 from __future__ import annotations

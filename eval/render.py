@@ -63,38 +63,22 @@ def _text(table: Table) -> str:
     return "\n".join([table.title, *lines, *([table.note] if table.note else [])]) + "\n"
 
 
-_LATEX: Final = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "×": r"$\times$",
-    "<": r"$<$",
-    ">": r"$>$",
-    "−": r"$-$",
-}
-
-
-def _tex(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
+_LATEX: Final = str.maketrans(
+    {character: f"\\{character}" for character in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"±": r"$\pm$", "×": r"$\times$", "<": r"$<$", ">": r"$>$", "−": r"$-$"}
+)
 
 
 def _latex(table: Table) -> str:
     rows = [table.columns, *table.rows]
-    lines = [" & ".join(map(_tex, row)) + r" \\" for row in rows]
-    caption = _tex(f"{table.title}. {table.note}" if table.note else table.title)
+    lines = [" & ".join(cell.translate(_LATEX) for cell in row) + r" \\" for row in rows]
+    caption = f"{table.title}. {table.note}" if table.note else table.title
     return "\n".join(
         [
             r"\begin{table}[t]",
             r"  \centering",
-            rf"  \caption{{{caption}}}",
+            rf"  \caption{{{caption.translate(_LATEX)}}}",
             rf"  \begin{{tabular}}{{l{'r' * (len(table.columns) - 1)}}}",
             r"    \toprule",
             f"    {lines[0]}",

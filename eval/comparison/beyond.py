@@ -1,15 +1,11 @@
 """Tables of what the paper does not report: bits per byte, exact match, proofs, probes, test sets.
 
-- A table is about one group of runs (dataset, family, depth and root), or it is not made: what no
-  run measured has no table, what some runs lack is counted.
-- Runs of one group answer the same questions. So the interval of a share over several runs is that
-  of the mean share as if each question were asked once, not as often as there are runs; it says
-  nothing about the difference of two models, which is paired by seed in a table of its own.
-- Proofs: shares are of those that Lean checked; what was not checked is counted with its reasons.
-  Only runs that were judged alike (same checker, same theorems) share a row. Where runs differ,
-  the interval is that of the fewest theorems that one of them had checked.
-- Test sets: runs are put together by recipe, on one training root and one test root; runs of
-  studies count too and are named by what they change.
+- What no run measured has no table; what some runs lack is counted.
+- Runs of one group answer the same questions, so the interval of a share is that of the mean share
+  as if each question were asked once. Differences of models are paired by seed, in their own table.
+- Proofs: shares are of those that Lean checked. Only runs that were judged alike share a row; the
+  interval is that of the fewest theorems that one of them had checked.
+- Test sets: runs are put together by recipe, on one training root and one test root.
 """
 
 from __future__ import annotations
@@ -22,6 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 from tangobench.catalogue import TEST_SETS, metrics_of, title_of
+from tangobench.eval.comparison.analysis import judged
 from tangobench.eval.comparison.replications import ablation_tables, differences
 from tangobench.eval.comparison.runs import (
     MISSING,
@@ -38,7 +35,6 @@ from tangobench.eval.comparison.runs import (
     spread,
 )
 from tangobench.eval.comparison.studies import Pair, Result
-from tangobench.eval.intervals import paired_t
 from tangobench.eval.published import CLAIMS, LABELS
 from tangobench.eval.render import Table
 from tangobench.model.config import ARCHS
@@ -130,11 +126,12 @@ def exact_pairs(group: Group) -> Table | None:
     """Differences of exact match in the pairs of models that the paper orders, seed by seed."""
     rows = []
     for better, worse in CLAIMS:
-        ours, theirs = (_points_by_seeds(group.by_model.get(arch, ())) for arch in (better, worse))
-        points = [ours[seeds] - theirs[seeds] for seeds in sorted(ours.keys() & theirs.keys())]
-        if found := paired_t(points):
+        points = {a: _points_by_seeds(group.by_model.get(a, ())) for a in (better, worse)}
+        found = judged({better: 1.0, worse: -1.0}, points, None)
+        if paired := found["paired"]:
             pair = f"{LABELS[better]} minus {LABELS[worse]}"
-            rows.append([pair, f"{found[0]:+.2f}", ends(found, 2), signed(points, 2)])
+            per_seed = signed(found["per_seed"], 2)
+            rows.append([pair, f"{paired[0]:+.2f}", ends(paired, 2), per_seed])
     if not rows:
         return None
     return Table(

@@ -2,9 +2,8 @@
 
 - A row of T tokens holds four pairs (key, value); later the key comes again and the value after it
   is the target. The distance between the two is drawn log-uniformly, so that every octave has as
-  many questions; everything else is one filler token. Keys and values are drawn anew in every row.
-- Rows come from (data-order seed, step) alone. The same five lengths for all models, one after the
-  other with equal numbers of tokens per step; the parameters are matched as everywhere.
+  many questions; everything else is one filler token.
+- Rows come from (data-order seed, step) alone; all models see the same five lengths in turn.
 - A finished run is kept in OUT/results/recall.json; the same command continues with the next.
 """
 

@@ -10,12 +10,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE, METRICS, metrics_of
 from tangobench.eval.comparison.analysis import Scores, judged, side
-from tangobench.eval.comparison.runs import by_seeds, ends, require_one_root, signed, spread
+from tangobench.eval.comparison.runs import (
+    MISSING,
+    by_seeds,
+    ends,
+    require_one_root,
+    signed,
+    spread,
+)
 from tangobench.eval.comparison.studies import Result
 from tangobench.eval.intervals import Interval, two_way
 from tangobench.eval.published import CLAIMS, LABELS, NLL
@@ -105,22 +112,30 @@ def replication_tables(results: Sequence[Result]) -> Iterator[Table]:
         yield from summary_tables(summary)
 
 
-def summary_tables(summary: dict[str, Any]) -> list[Table]:
-    """The scores and the claims of a replication."""
-    metrics, name = summary["metrics"], f"{summary['profile']} replication"
-    what, root = f"{METRICS[metrics[0]]}, {name}", f"Data root {shown_root(summary)}"
+def beside_paper(
+    scores: Mapping[str, Mapping[str, Sequence[float]]], metrics: Sequence[str], depth: int
+) -> list[list[str]]:
+    """A row per architecture: our mean and the paper's, metric by metric."""
     rows = []
     for arch in ARCHS:
         cells = [LABELS[arch]]
         for metric in metrics:
-            mean, deviation = NLL[4][arch][metric]
-            cells += [spread(summary["scores"][arch][metric]), f"{mean:.3f} ± {deviation:.3f}"]
+            printed = NLL[depth][arch].get(metric)
+            cells.append(spread(scores[arch][metric]))
+            cells.append(f"{printed[0]:.3f} ± {printed[1]:.3f}" if printed else MISSING)
         rows.append(cells)
+    return rows
+
+
+def summary_tables(summary: dict[str, Any]) -> list[Table]:
+    """The scores and the claims of a replication."""
+    metrics, name = summary["metrics"], f"{summary['profile']} replication"
+    what, root = f"{METRICS[metrics[0]]}, {name}", f"Data root {shown_root(summary)}"
     heads = [h for m in metrics for h in (f"{METRICS[m]} ({name})", f"{METRICS[m]} (paper, 44M)")]
     scores = Table(
         title=f"Validation NLL, {what}",
         columns=["Model", *heads],
-        rows=rows,
+        rows=beside_paper(summary["scores"], metrics, 4),
         note=f"{_SCALE.get(summary['profile'], '')} {root}",
     )
     claims = tabled(

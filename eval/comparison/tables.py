@@ -16,8 +16,8 @@ from tangobench.catalogue import CATALOGUE, METRICS, metrics_of
 from tangobench.errors import UsageError
 from tangobench.eval import published
 from tangobench.eval.comparison.analysis import judged
+from tangobench.eval.comparison.replications import beside_paper
 from tangobench.eval.comparison.runs import (
-    MISSING,
     OWN,
     Group,
     by_seeds,
@@ -113,14 +113,11 @@ def nll_table(title: str, results: Sequence[Result], depth: int, metrics: Sequen
     ]
     ours = [r for r in asked if r["run_sha256"] in hashes and r["data"]["profile"] == "paper"]
     roots = require_one_root(ours)
-    rows = []
-    for arch in ARCHS:
-        cells = [LABELS[arch]]
-        for metric in metrics:
-            cells.append(spread(values((r for r in ours if r["arch"] == arch), metric)))
-            mean, deviation = published.NLL[depth][arch].get(metric, (None, None))
-            cells.append(MISSING if mean is None else f"{mean:.3f} ± {deviation:.3f}")
-        rows.append(cells)
+    scores: dict[str, dict[str, list[float]]] = {
+        arch: {m: values((r for r in ours if r["arch"] == arch), m) for m in metrics}
+        for arch in ARCHS
+    }
+    rows = beside_paper(scores, metrics, depth)
     heads = [head for m in metrics for head in (METRICS[m], f"{METRICS[m]} (paper)")]
     notes = [_NLL_NOTE, *(f"Data root of {name}: {root}" for name, root in roots.items())]
     if strays := [result["run"] for result in asked if result not in ours]:

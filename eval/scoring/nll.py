@@ -1,14 +1,10 @@
 """Validation NLL as the paper defines it, token by token, and its sums by module, position, ….
 
-- Teacher forcing: every scored token is predicted from the true tokens before it in its row.
 - NLLs are put in row order in float64 and summed once, so the batch size cannot move the metric
-  beyond the rounding of the model itself; a mean is one division, of a sum by a count.
-- Logits and their log-sum-exp are in at least float32, also where the model computes in bfloat16.
-- Bits per byte divide the same NLLs by ln 2 and by the UTF-8 bytes of the scored tokens, so that
-  tokenizers compare. A token that is not scored adds neither bits nor bytes; EOT has no bytes, so
-  where it is a target (Lean) the bits for ending are paid and divided by nothing.
-- Every breakdown divides the same tokens: its sums and counts add up to the total's. Positions are
-  exact up to 15 and in powers of two from there on.
+  beyond the rounding of the model itself. Logits and their log-sum-exp are in at least float32.
+- Bits per byte divide the same NLLs by ln 2 and by the UTF-8 bytes of the scored tokens. EOT has no
+  bytes, so where it is a target (Lean) the bits for ending are paid and divided by nothing.
+- Every breakdown divides the same tokens: its sums and counts add up to the total's.
 """
 
 from __future__ import annotations

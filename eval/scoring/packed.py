@@ -1,12 +1,9 @@
 """Results of many runs in two files: a checksummed line per run, and the tallies in Parquet.
 
-- Lossless: a run that is unpacked equals the result that was packed, and its line holds the
-  checksum of that result, so a changed tally is noticed too.
-- Nothing is stored twice: a mean is its sum over its count; the NLL by module, difficulty and group
-  and every share of exact matches follow from the 168 combinations; what the recipe says is not
-  repeated beside it.
-- The tallies are written first, the lines last, each atomically: lines without their tallies are
-  refused.
+- Lossless: a run's line holds the checksum of its result, so a changed tally is noticed too.
+- Nothing is stored twice: means, shares and the NLL by module, difficulty and group follow from the
+  168 combinations; what the recipe says is not repeated beside it.
+- The tallies are written first, the lines last, each atomically.
 """
 
 from __future__ import annotations

@@ -2,17 +2,10 @@
 
 - A probe puts every validation row into one of its groups, by the data alone: the groups are the
   same for every model, and their sums and counts add up to the score's.
-- Memory is O(validation): training rows go by one at a time, in any order.
-- Texts (`near_twin`): the share of a row's runs of 16 tokens that occur in training rows, exact but
-  for collisions of 64-bit hashes. A row that is shorter than a run is one run, and equals only an
-  equal row. Runs do not cross rows.
-- Lean proofs (`proof`): word for word in training without the white space around it; else nearly,
-  by runs of 8 tokens; else new. `proof_length` divides the same by length, for short proofs recur
-  by nature.
-- DeepMind Mathematics (`novelty`): no question is in both splits, so the question is compared
-  without its numbers, then also without its single letters.
-- Groups are not alike in anything but this (length, module, directory): a difference between them
-  is where to look, not what memory is worth. A difference between models in one group is.
+- Memory is O(validation): training rows go by one at a time. Shares of runs of tokens are exact but
+  for collisions of 64-bit hashes; runs do not cross rows, and a shorter row is one run.
+- Groups differ in more than this (length, module, directory): a difference between them is where to
+  look, not what memory is worth. A difference between models in one group is.
 """
 
 from __future__ import annotations
