@@ -113,7 +113,7 @@ def world(device: str) -> Iterator[World]:
                 fix=f"torchrun --nproc-per-node {there}, or --device cpu",
             )
         torch.cuda.set_device(rank)
-    dist.init_process_group("gloo" if device == "cpu" else "nccl")
+    _together(lambda: dist.init_process_group("gloo" if device == "cpu" else "nccl"))
     try:
         yield World(dist.get_rank(), size)
     finally:
