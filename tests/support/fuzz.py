@@ -45,7 +45,7 @@ def main() -> None:
     options = [
         f"-runs={sys.argv[2]}",
         f"-seed={sys.argv[3] if len(sys.argv) > 3 else 1}",
-        f"-max_total_time={os.environ.get('FUZZ_SECONDS', 0)}",
+        f"-max_total_time={os.environ.get('FUZZ_SECONDS', '0')}",
         *("-timeout=10", "-rss_limit_mb=3000", f"-max_len={longest}", "-print_final_stats=1"),
         f"-artifact_prefix={tempfile.mkdtemp(prefix=f'found-{NAME}-')}/",
         str(corpus),
