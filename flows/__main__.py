@@ -23,7 +23,7 @@ from tangobench.errors import TangobenchError
 from tangobench.flows._build import WAIT_SECONDS, Where, in_process, through_flow
 from tangobench.flows._runner import check
 from tangobench.flows.local.place import Place
-from tangobench.flows.local.recording import LOUD, Record, recorded
+from tangobench.flows.local.recording import LOST, LOUD, Record, recorded
 from tangobench.pipeline.api import Built, Request
 from tangobench.pipeline.core.progress import Reporter
 
@@ -49,6 +49,7 @@ def _run(args: argparse.Namespace) -> int:
 
     # The terminal shows the build's own lines; Prefect's go to its log.
     os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
+    os.environ["PREFECT_LOGGING_INTERNAL_LEVEL"] = "CRITICAL"
     where = Where(workers=args.workers, runner=args.runner, address=args.address)
     with recorded(Place(root=Path.cwd().resolve()), say) as record:
         for one in each:
@@ -72,7 +73,11 @@ def _build(record: Record | None, request: Request, where: Where, reporter: Repo
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build datasets and return the exit code."""
-    return cli.main(argv, _parser)
+    code = cli.main(argv, _parser)
+    if LOST.is_set():
+        sys.stdout.flush()
+        os._exit(code)  # an orderly exit waits for minutes until Prefect has given up
+    return code
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ import importlib
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import IO, Any, Final
 
 from tangobench.errors import TangobenchError, UsageError
@@ -25,8 +27,11 @@ from tangobench.flows.local.place import Place, State
 from tangobench.flows.local.process import alive, stop, wait_gone
 from tangobench.flows.local.server import start_server, wait_for
 
+START_SECONDS: Final = 120.0
 _END_SECONDS: Final = 15.0
 LOUD: Final = "RUN NOT RECORDED"
+LOST: Final = threading.Event()
+"""Set when a server of ours is gone before its command: at exit Prefect would try to reach it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,7 +78,9 @@ def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> Record | N
         users = stack.enter_context(_user(place))
         state, began = _find_or_start(place)
         stack.callback(_leave, users, state)
-        os.environ.update(_place.client_settings(place, state.url))
+        # Five retries, the default, are a minute for each call once this server is gone.
+        settings = _place.client_settings(place, state.url)
+        os.environ.update({**settings, "PREFECT_CLIENT_MAX_RETRIES": "1"})
         # Prefect takes seconds to import: meanwhile the server does the same in its own process.
         importlib.import_module("tangobench.flows.deployments")
         _ready(place, state)
@@ -117,7 +124,8 @@ def _ready(place: Place, state: State) -> None:
     """Wait for the server; one that does not come up is stopped."""
     log = place.folder / "embedded.log"
     try:
-        wait_for("server", lambda: _api.answers(state.url, path="/ready"), state.server, log)
+        ready = partial(_api.answers, state.url, path="/ready")
+        wait_for("server", ready, state.server, log, START_SECONDS)
     except TangobenchError:
         if state.server:
             stop(state.server, seconds=5.0)
@@ -126,6 +134,9 @@ def _ready(place: Place, state: State) -> None:
 
 def _leave(users: IO[bytes], state: State) -> None:
     """Send what is still to be sent; wait for the server if nobody else uses it."""
+    if not alive(state.server):
+        LOST.set()
+        return
     with contextlib.suppress(Exception):
         _drain()
     try:

@@ -54,14 +54,22 @@ def listener(wanted: int) -> socket.socket:
     raise ResourceError("no free port on 127.0.0.1", kind="no-port", fix="close a program")
 
 
-def wait_for(what: str, ready: Callable[[], bool], process: Process | None, log: Path) -> None:
+def wait_for(
+    what: str,
+    ready: Callable[[], bool],
+    process: Process | None,
+    log: Path,
+    seconds: float = START_SECONDS,
+) -> None:
     """Wait until a started process is ready; an error shows the end of its log."""
-    deadline = time.monotonic() + START_SECONDS
+    deadline = time.monotonic() + seconds
     while not ready():
         if not alive(process) or time.monotonic() > deadline:
             tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
             raise ResourceError(
-                "\n".join([f"the {what} did not start; the end of {log}:", *tail]),
+                "\n".join(
+                    [f"the {what} did not start in {seconds:.0f} s; the end of {log}:", *tail]
+                ),
                 kind=f"prefect-{what}",
                 fix=f"read {log}, then run `make undeploy` and `make deploy`",
             )

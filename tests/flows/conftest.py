@@ -31,7 +31,7 @@ def toy(monkeypatch):
     from tangobench.pipeline import api
 
     monkeypatch.setitem(api.DATASETS, "lean", "toy_dataset")
-    monkeypatch.setattr(api, "load_spec", lambda cls, name, profile, over=None: cls())
+    monkeypatch.setattr(api, "load_spec", lambda cls, name, profile, over=None: cls(**over or {}))
     monkeypatch.setattr(toy_dataset, "FAULTS", {})
     return toy_dataset
 

@@ -131,20 +131,66 @@ class TestWithoutAnApi:
             states = [s for (s,) in rows.execute("select state_type from flow_run")]
         assert sorted(states) == ["COMPLETED", "CRASHED"]
 
-    @pytest.mark.parametrize("broken", ["database", "folder"])
-    def test_recording_never_costs_a_dataset(self, command, toy, tmp_path, broken):
+    @pytest.mark.parametrize(
+        ("broken", "said"),
+        [
+            ("database", ""),
+            ("folder", ""),
+            pytest.param("version", "", marks=[pytest.mark.faults, pytest.mark.slow]),
+            pytest.param("server", "did not start in 3 s", marks=pytest.mark.faults),
+        ],
+    )
+    def test_recording_never_costs_a_dataset(self, command, toy, tmp_path, broken, said):
+        environment = {}
         if broken == "database":
             (tmp_path / ".state" / "prefect" / "home" / "prefect.db").write_bytes(b"x" * 9000)
-        else:
+        elif broken == "folder":
             shutil.rmtree(tmp_path / ".state")
             (tmp_path / ".state").write_text("a file")
+        elif broken == "version":
+            with database(tmp_path) as rows:
+                rows.execute("update alembic_version set version_num = 'ffffffffffff'")
+        else:
+            environment["TOY_PATIENCE"] = "3"
         expected = api.build("lean", out=str(tmp_path / "library")).lock.root
-        code, output, errors = command.run("--workers", "2")
+        code, output, errors = command.run("--workers", "2", **environment)
         assert code == 0, errors
         assert output.splitlines() == [expected]
-        assert sum(line.startswith("RUN NOT RECORDED") for line in errors.splitlines()) == 1
+        (loud,) = [line for line in errors.splitlines() if line.startswith("RUN NOT RECORDED")]
+        assert said in loud
         assert "Traceback" not in errors
         assert not servers(tmp_path)
+
+    @pytest.mark.faults
+    @pytest.mark.slow
+    def test_a_locked_database_is_waited_for_or_costs_the_record_only(self, command, toy, tmp_path):
+        expected = api.build("lean", out=str(tmp_path / "library")).lock.root
+        holder = database(tmp_path)
+        holder.isolation_level = None
+        holder.execute("begin exclusive")
+        try:
+            code, output, errors = command.run("--workers", "2")
+        finally:
+            holder.execute("rollback")
+            holder.close()
+        assert code == 0, errors
+        assert output.splitlines() == [expected] and "Traceback" not in errors
+        assert errors.count("RUN NOT RECORDED") == 1
+        assert not servers(tmp_path)
+
+    @pytest.mark.faults
+    @pytest.mark.slow
+    def test_a_killed_server_costs_the_record_only(self, command, toy, tmp_path):
+        expected = api.build("lean", out=str(tmp_path / "library")).lock.root
+        log = tmp_path / "log"
+        process = command.start("--workers", "1", faults={"seconds": 0.5, "log": str(log)})
+        wait_for(lambda: log.exists() and len(log.read_text().split()) >= 3, 120)
+        for server in servers(tmp_path):
+            server.kill()
+        output, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+        assert output.splitlines() == [expected]
+        assert errors.count("RUN NOT RECORDED") == 1, errors
 
 
 @pytest.mark.parametrize("words", [["--profile", "huge"], ["--set", "no_such=1"], ["--workers=0"]])

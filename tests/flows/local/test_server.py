@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -47,6 +48,19 @@ def test_the_users_words_start_a_run_that_ends_with_the_library_root(project, to
     assert expected in done.stdout.replace("\n", "")
     assert "draw: 12 units" in done.stdout
     assert (project.folder / "out" / "lean-sample" / "manifest.lock.json").exists()
+
+
+@pytest.mark.slow
+def test_overrides_of_a_deployment_give_the_library_root(project, toy, tmp_path):
+    from tangobench.pipeline import api
+
+    fewer = {"units": 5}
+    expected = api.build("lean", out=str(tmp_path / "library"), overrides=fewer).lock.root
+    assert expected != api.build("lean", out=str(tmp_path / "whole")).lock.root
+    words = ("-p", f"overrides={json.dumps(fewer)}", "-p", "out=fewer", "--watch")
+    done = project.deployment_run("build-lean", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert expected in done.stdout.replace("\n", "")
 
 
 @pytest.mark.slow
