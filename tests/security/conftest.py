@@ -1,6 +1,7 @@
 """What attackers start from: built samples, a finished run, and the program to attack.
 
-Set TANGOBENCH_PYTHON to the interpreter of another installation to attack that one.
+Set TANGOBENCH_PYTHON to the interpreter of another installation to attack that one, and
+TANGOBENCH_OUT to an OUT of its making: the three samples and a finished, scored `tiny_run`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import training
 from tangobench.cli import main
 
 PYTHON = os.environ.get("TANGOBENCH_PYTHON")
+MADE = os.environ.get("TANGOBENCH_OUT")
 
 
 @pytest.fixture
@@ -68,26 +70,39 @@ def elsewhere(words: list[str], seconds: int, _capture) -> tuple[int, str]:
 
 
 @pytest.fixture
-def math(sample, tmp_path) -> Path:
+def made(sample):
+    """Copies a built sample into a folder."""
+
+    def copied(name: str, folder: Path) -> Path:
+        place = Path(MADE) if MADE else sample(name)
+        return Path(shutil.copytree(place / f"{name}-sample", folder / f"{name}-sample"))
+
+    return copied
+
+
+@pytest.fixture
+def math(made, tmp_path) -> Path:
     """A copy of the DeepMind Mathematics sample."""
-    return Path(shutil.copytree(sample("dm_math") / "dm_math-sample", tmp_path / "dm_math-sample"))
+    return made("dm_math", tmp_path)
 
 
 @pytest.fixture
-def lean(sample, tmp_path) -> Path:
+def lean(made, tmp_path) -> Path:
     """A copy of the Lean sample."""
-    return Path(shutil.copytree(sample("lean") / "lean-sample", tmp_path / "lean-sample"))
+    return made("lean", tmp_path)
 
 
 @pytest.fixture
-def fineweb(sample, tmp_path) -> Path:
+def fineweb(made, tmp_path) -> Path:
     """A copy of the FineWeb-Edu sample."""
-    return Path(shutil.copytree(sample("fineweb") / "fineweb-sample", tmp_path / "fineweb-sample"))
+    return made("fineweb", tmp_path)
 
 
 @pytest.fixture(scope="session")
 def trained(sample, tmp_path_factory) -> Path:
     """An OUT with the mathematics sample and a finished, scored tiny run on it."""
+    if MADE:
+        return Path(MADE)
     from tangobench.eval.scoring.results import evaluate
     from tangobench.model.training.train import train
 
