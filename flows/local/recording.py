@@ -89,7 +89,8 @@ def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> Record | N
 
             client.end_lost_runs(began)
     except (OSError, TangobenchError) as error:
-        say(f"{LOUD}: {str(error).splitlines()[0]}; the build continues without Prefect")
+        why = str(error).splitlines()[0].rstrip(":")
+        say(f"{LOUD}: {why}; the build continues without Prefect")
         return None
     except Exception as error:  # Prefect's own trouble
         say(f"{LOUD}: {type(error).__name__}: {error}; the build continues without Prefect")
