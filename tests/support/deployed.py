@@ -42,7 +42,7 @@ class Project:
             if not p.startswith("  - name: ") or "build-lean" in p
         ]
         (folder / "prefect.yaml").write_text("".join(kept))
-        (folder / "flows" / "build_flows.py").write_text(FLOW.format(here=str(HERE)))
+        (folder / "flows" / "deployments.py").write_text(FLOW.format(here=str(HERE)))
         names = [name for name in os.environ if name.startswith("PREFECT_")]
         self.environment = {k: v for k, v in os.environ.items() if k not in names}
         self.environment["HOME"] = str(folder / "user")

@@ -193,6 +193,7 @@ def _plan(args: argparse.Namespace) -> int:
         recipe = named_run(args.recipe, args.set).recipe
         planned = plan(recipe, chip(args.device), args.microbatch)
         return show(args, planned, *lines(planned))
+    import tangobench.pipeline.core.no_pandas  # noqa: F401
     from tangobench.pipeline import api
 
     settle(args)

@@ -297,6 +297,9 @@ def _export_model(args: argparse.Namespace) -> int:
             kind="usage",
             fix="name a dataset folder such as out/lean-sample, or leave --format out",
         )
+    from tangobench.model.training.runs import find_run_folder
+
+    folder = find_run_folder(args.folder, args.out)
     try:
         from tangobench.model.hf import export
     except ImportError:
@@ -306,10 +309,8 @@ def _export_model(args: argparse.Namespace) -> int:
             fix="pip install transformers",
         ) from None
     from tangobench.eval.scoring.results import load_model
-    from tangobench.model.training.runs import find_run_folder
     from tangobench.pipeline.tokenizer.use import saved
 
-    folder = find_run_folder(args.folder, args.out)
     path = export(load_model(folder), args.target, saved(folder))
     finished(args, f"exported {folder.name} to {path}", f"tangobench push {path} OWNER/NAME")
     return show(args, {"folder": str(path)}, str(path))
