@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from tangobench.catalogue import COLUMNS
 from tangobench.pipeline.core.croissant import croissant
-from tangobench.pipeline.core.lock_schema import CARD_NAMES
+from tangobench.pipeline.core.lock import CARD_NAMES
 from tangobench.pipeline.core.sealed import pretty_json
 
 NOT_STATED: Final = "unknown"

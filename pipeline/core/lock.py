@@ -3,110 +3,133 @@
 - `root` covers the spec, the source's content, the tokenizer, shard hashes and row hashes of side
   files; `content_root` covers rows with their config and split. Both are compared wherever one is:
   `root` does not say which shard is which split. Library versions, dates and paths are in neither.
-- `checksum` covers the whole lock, so an edited lock is noticed before it is believed; there is one
-  way to write a lock, so a changed byte that changes no value is noticed too.
-- A folder without a valid lock is not a dataset, and every reader says so.
-
-Usage: `lock = read_lock(Path("out/lean-sample")); lock.root`.
+- `checksum` covers the whole lock. A folder without a valid lock is not a dataset.
 """
 
 from __future__ import annotations
 
 import functools
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from typing_extensions import TypeAliasType, TypedDict
 
 from tangobench.errors import CorruptionError, MismatchError, UsageError
-from tangobench.pipeline.core import lock_schema, sealed
+from tangobench.pipeline.core import sealed
 from tangobench.pipeline.core.files import Refused, read_untrusted
 from tangobench.pipeline.core.hashing import digest
-from tangobench.pipeline.core.lock_schema import FORMAT, LOCK_NAME, RUN_NAME
 from tangobench.pipeline.core.remote import Bucket, Place
 from tangobench.pipeline.core.spec import manifest_file
 
-__all__ = [
-    "FORMAT",
-    "LOCK_NAME",
-    "RUN_NAME",
-    "Lock",
-    "check_lock",
-    "committed_lock",
-    "content_root_of",
-    "differences",
-    "proven_content",
-    "read_lock",
-    "require_committed_content",
-    "require_data",
-    "require_root",
-    "root_of",
-    "seal",
-    "short",
-    "shown_root",
-    "sign",
-]
-
+FORMAT: Final = "tangobench-lock/1"
+LOCK_NAME: Final = "manifest.lock.json"
+RUN_NAME: Final = "run.json"
+CARD_NAMES: Final = ("README.md", "croissant.json")
+_PLAIN_FILES: Final = {"card": CARD_NAMES, "tokenizer": ("tokenizer.json", "tiktoken.json")}
+NAME: Final = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
+"""Names of datasets, profiles, configs, splits and recipes: safe as a file name and in a link."""
+_STEP: Final = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _ABSENT: Final = "(absent)"
 _SHOWN: Final = 40
 
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]
+RelativePath = Annotated[str, Field(pattern=f"^{_STEP}(/{_STEP})*$", max_length=400)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+Positive = Annotated[int, Field(ge=1, lt=1 << 31)]
+Tally = TypeAliasType("Tally", "Count | dict[str, Tally]")
+Table = dict[str, JsonValue]
+
+
+class _Config(TypedDict):
+    context: Positive
+    vocabulary: Positive
+    masked_target: Count | None
+    pad: Count
+
+
+class _Shard(TypedDict):
+    path: RelativePath
+    config: Name
+    split: Name
+    rows: Count
+    tokens: Count
+    bytes: Count
+    sha256: Sha256
+    rows_sha256: Sha256
+    batch_rows: Positive
+    batch_offsets: list[Count]
+
+
+class _SideFile(TypedDict):
+    path: RelativePath
+    kind: Name
+    bytes: Count
+    sha256: Sha256
+    rows: Count
+    rows_sha256: Sha256 | Literal[""]
+
+
+class _Notes(TypedDict, total=False):
+    combinations: list[str]
+    leakage: Table
+
+
+class _Lock(TypedDict):
+    format: Literal["tangobench-lock/1"]
+    name: Name
+    profile: Name
+    spec: Table
+    spec_sha256: Sha256
+    source: Table
+    tokenizer: Table | None
+    configs: Annotated[dict[Name, _Config], Field(min_length=1, max_length=1000)]
+    counts: Table
+    drops: dict[str, Tally]
+    notes: _Notes
+    shards: list[_Shard]
+    side_files: list[_SideFile]
+    environment: dict[str, str]
+    provenance: NotRequired[Table]
+    content_root: Sha256
+    root: Sha256
+    checksum: Sha256
+
+
+_SHAPE: Final = TypeAdapter(_Lock)
+
+
+class _Fields:
+    name: str
+    profile: str
+    root: str
+    content_root: str
+    spec: dict[str, Any]
+    configs: dict[str, dict[str, Any]]
+    counts: dict[str, Any]
+    drops: dict[str, Any]
+    notes: dict[str, Any]
+    shards: list[dict[str, Any]]
+    side_files: list[dict[str, Any]]
+
 
 @dataclass(frozen=True)
-class Lock:
-    """A checked lock; `data` is the JSON object itself."""
+class Lock(_Fields):
+    """A checked lock; `data` is the JSON object itself, and its fields are attributes."""
 
     data: dict[str, Any]
 
-    @property
-    def name(self) -> str:
-        """Dataset name."""
-        return str(self.data["name"])
-
-    @property
-    def profile(self) -> str:
-        """Profile the dataset was built with."""
-        return str(self.data["profile"])
-
-    @property
-    def root(self) -> str:
-        """The hash that identifies the whole build."""
-        return str(self.data["root"])
-
-    @property
-    def content_root(self) -> str:
-        """The hash over the rows alone."""
-        return str(self.data["content_root"])
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """The effective spec."""
-        return dict(self.data["spec"])
-
-    @property
-    def configs(self) -> dict[str, dict[str, Any]]:
-        """Row conventions by config: context, vocabulary, masked_target, pad."""
-        return dict(self.data["configs"])
-
-    @property
-    def counts(self) -> dict[str, Any]:
-        """Counts by stage."""
-        return dict(self.data["counts"])
-
-    @property
-    def drops(self) -> dict[str, Any]:
-        """What was dropped, by reason."""
-        return dict(self.data["drops"])
-
-    @property
-    def notes(self) -> dict[str, Any]:
-        """Audits and name tables."""
-        return dict(self.data["notes"])
-
-    @property
-    def shards(self) -> list[dict[str, Any]]:
-        """All shards in order."""
-        return list(self.data["shards"])
+    def __getattr__(self, field: str) -> Any:
+        try:
+            return self.__dict__["data"][field]
+        except KeyError:
+            raise AttributeError(field) from None
 
     def shards_of(self, config: str, split: str) -> list[dict[str, Any]]:
         """The shards of one config and split, in order."""
@@ -116,7 +139,7 @@ class Lock:
     def _groups(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
         """Shards by config and split, sorted once: a lock may have many splits."""
         found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for shard in self.data["shards"]:
+        for shard in self.shards:
             found.setdefault((shard["config"], shard["split"]), []).append(shard)
         return found
 
@@ -153,21 +176,13 @@ def content_root_of(data: dict[str, Any]) -> str:
 
 def root_of(data: dict[str, Any]) -> str:
     """Hash over what was asked for, what it was made from and what came out."""
+    plain = ("format", "name", "profile", "spec", "source", "tokenizer", "configs")
+    tables = [side for side in data["side_files"] if side["rows_sha256"]]
     return digest(
         {
-            "format": data["format"],
-            "name": data["name"],
-            "profile": data["profile"],
-            "spec": data["spec"],
-            "source": data["source"],
-            "tokenizer": data["tokenizer"],
-            "configs": data["configs"],
+            **{name: data[name] for name in plain},
             "shards": [[s["path"], s["sha256"], s["rows_sha256"]] for s in data["shards"]],
-            "side_files": [
-                [s["path"], s["rows"], s["rows_sha256"]]
-                for s in data["side_files"]
-                if s["rows_sha256"]
-            ],
+            "side_files": [[s["path"], s["rows"], s["rows_sha256"]] for s in tables],
         }
     )
 
@@ -179,20 +194,9 @@ def read_lock(where: Place) -> Lock:
     try:
         # A lock that the user names may be a link; one inside a dataset may not.
         raw = path.read() if isinstance(path, Bucket) else read_untrusted(path, links=is_file)
+        body = sealed.unseal(raw)
     except (FileNotFoundError, NotADirectoryError):
-        if isinstance(where, Path) and not where.exists():
-            raise UsageError(
-                f"{where} does not exist",
-                kind="path-missing",
-                fix="check the path, or build it first: tangobench build --help",
-                path=str(where),
-            ) from None
-        raise CorruptionError(
-            f"{where} is not a dataset: it has no {LOCK_NAME}",
-            kind="lock-missing",
-            fix="run the build again: the same command resumes",
-            path=str(path),
-        ) from None
+        raise _not_there(where, path) from None
     except Refused as error:
         raise _damaged(path, str(error.strerror)) from None
     except OSError as error:
@@ -202,20 +206,28 @@ def read_lock(where: Place) -> Lock:
             fix="put a regular file there that you may read",
             path=str(path),
         ) from None
-    try:
-        body = sealed.unseal(raw)
     except sealed.Broken as error:
         raise _damaged(path, str(error)) from None
     return check_lock({**body, "checksum": sealed.checksum(body)}, path)
 
 
+def _not_there(where: Place, path: Place) -> UsageError | CorruptionError:
+    if isinstance(where, Path) and not where.exists():
+        fix = "check the path, or build it first: tangobench build --help"
+        return UsageError(f"{where} does not exist", kind="path-missing", fix=fix, path=str(where))
+    return CorruptionError(
+        f"{where} is not a dataset: it has no {LOCK_NAME}",
+        kind="lock-missing",
+        fix="run the build again: the same command resumes",
+        path=str(path),
+    )
+
+
 def check_lock(data: Any, path: Place) -> Lock:
-    """Refuse a lock whose fields, checksum or roots do not fit together."""
-    if wrong := lock_schema.first_fault(data):
+    """Refuse a lock whose fields or roots do not fit together."""
+    if wrong := _first_fault(data):
         raise _damaged(path, wrong)
-    body = {key: value for key, value in data.items() if key != "checksum"}
     for name, expected in (
-        ("checksum", sealed.checksum(body)),
         ("spec_sha256", digest(data["spec"])),
         ("content_root", content_root_of(data)),
         ("root", root_of(data)),
@@ -234,6 +246,71 @@ def _damaged(path: Place, why: str) -> CorruptionError:
     )
 
 
+def _first_fault(lock: Any) -> str | None:
+    if not isinstance(lock, dict) or lock.get("format") != FORMAT:
+        return f"it is no {FORMAT} object"
+    try:
+        _SHAPE.validate_python(lock, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=True)[0]
+        where = ".".join(map(str, first["loc"]))
+        return f"field {where!r}: {first['msg']}, found {short(repr(first['input']))}"
+    return next(_disagreements(lock), None)
+
+
+def _disagreements(lock: dict[str, Any]) -> Iterator[str]:
+    for name, config in lock["configs"].items():
+        for field in ("pad", "masked_target"):
+            if (config[field] or 0) >= config["vocabulary"]:
+                yield f"field 'configs.{name}.{field}' is outside of the vocabulary"
+    for shard in lock["shards"]:
+        yield from _shard_faults(shard, lock["configs"])
+    for entry in lock["side_files"]:
+        yield from _side_faults(entry)
+    yield from _tokenizer_faults(lock)
+    paths = [entry["path"] for entry in lock["shards"] + lock["side_files"]]
+    for path, times in Counter([LOCK_NAME, RUN_NAME, *paths]).items():
+        if times > 1:
+            yield f"path {path!r} occurs twice"
+
+
+def _shard_faults(shard: dict[str, Any], configs: dict[str, Any]) -> Iterator[str]:
+    offsets, what = shard["batch_offsets"], f"of shard {shard['path']!r}"
+    if shard["config"] not in configs:
+        yield f"field 'config' {what} is none of 'configs'"
+    if not shard["path"].endswith(".arrow"):
+        yield f"field 'path' {what} does not end in .arrow"
+    if len(offsets) != -(-shard["rows"] // shard["batch_rows"]):
+        yield f"field 'batch_offsets' {what} has {len(offsets)} batches, its rows need others"
+    if any(a >= b for a, b in pairwise([*offsets, shard["bytes"]])):
+        yield f"field 'batch_offsets' {what} does not increase to its size"
+    if not shard["rows"] <= shard["tokens"] <= shard["bytes"]:
+        yield f"fields 'rows', 'tokens' and 'bytes' {what} do not fit each other"
+
+
+def _side_faults(entry: dict[str, Any]) -> Iterator[str]:
+    """A table is `KIND.parquet` or in the folder KIND, with row hashes; other files have none."""
+    path, kind = entry["path"], entry["kind"]
+    if kind in _PLAIN_FILES:
+        fits, wrong = path in _PLAIN_FILES[kind], entry["rows"] or entry["rows_sha256"]
+    else:
+        in_folder = path.startswith(f"{kind}/") and path.endswith(".parquet")
+        fits, wrong = in_folder or path == f"{kind}.parquet", not entry["rows_sha256"]
+    if not fits:
+        yield f"field 'kind' of side file {path!r} is {kind!r}, which its path is not"
+    if wrong:
+        yield f"fields 'rows' and 'rows_sha256' of side file {path!r} do not fit its kind {kind!r}"
+
+
+def _tokenizer_faults(lock: dict[str, Any]) -> Iterator[str]:
+    """A tokenizer that is a file of the folder is the one that the root covers."""
+    identity = lock["tokenizer"] or {}
+    named = [identity["file"]] if "file" in identity else []
+    found = {e["path"]: e["sha256"] for e in lock["side_files"] if e["kind"] == "tokenizer"}
+    if list(found) != named or (named and found[named[0]] != identity.get("sha256")):
+        yield "field 'tokenizer' names another file than the side files hold"
+
+
 def committed_lock(name: str, profile: str) -> Lock | None:
     """The lock that the project ships for a profile, if it could be built."""
     path = manifest_file(f"{name}.{profile}.lock.json")
@@ -243,16 +320,14 @@ def committed_lock(name: str, profile: str) -> Lock | None:
 @functools.cache
 def _committed_contents() -> dict[str, str]:
     """Content roots of all locks that the project ships, by root."""
-    paths = sorted(manifest_file("").glob("*.lock.json"))
-    locks = [read_lock(path) for path in paths]
+    locks = map(read_lock, sorted(manifest_file("").glob("*.lock.json")))
     return {lock.root: lock.content_root for lock in locks}
 
 
 def proven_content(data: Mapping[str, Any]) -> str | None:
-    """The content root of what was recorded of a dataset: its own, or the committed lock's.
+    """The content root that was recorded of a dataset, or that of the committed lock of its root.
 
-    Checkpoints and results of earlier versions hold a root alone, which does not say which shard
-    belongs to which split; None if the project ships no lock with that root.
+    Checkpoints and results of earlier versions hold a root alone.
     """
     return data.get("content_root") or _committed_contents().get(data["root"])
 
@@ -290,30 +365,24 @@ def require_root(lock: Lock, expected: Lock, where: str) -> None:
         for name, ours, theirs in differences(lock.data, expected.data)
         if not name.startswith(("environment", "checksum"))
     ]
-    require_data(
-        lock, {"root": expected.root, "content_root": expected.content_root}, where, fields
-    )
+    require_data(lock, expected.data, where, fields)
 
 
 def require_data(
     lock: Lock, expected: dict[str, Any], where: str, fields: list[str] | None = None
 ) -> None:
-    """Refuse another dataset than the one that `expected` recorded by `root` and `content_root`.
-
-    `root` does not cover which shard is which split; `content_root` does.
-    """
+    """Refuse another dataset than the one that `expected` recorded by `root` and `content_root`."""
     content, fields = proven_content(expected), fields or []
     if content is None:
         raise MismatchError(
             f"{where}: the record of its dataset (root {expected['root']}) has no content root, "
-            "and the project ships no lock with that root: which rows were validation is not "
-            "proven",
+            "and the project ships no lock with that root: its validation rows are not proven",
             kind="content-not-proven",
             fix="train and score the run again",
             expected=expected["root"],
         )
-    shown = "".join(f"\n  {field}" for field in fields[:_SHOWN])
-    shown += f"\n  … {len(fields) - _SHOWN} more" if fields[_SHOWN:] else ""
+    more = [f"… {len(fields) - _SHOWN} more"] if fields[_SHOWN:] else []
+    shown = "".join(f"\n  {field}" for field in fields[:_SHOWN] + more)
     for name, found, wanted in (
         ("root", lock.root, expected["root"]),
         ("content root", lock.content_root, content),

@@ -31,6 +31,7 @@ from tangobench.pipeline.core.cards import card_files, facts_of
 from tangobench.pipeline.core.files import PARTIAL, explain_os_errors, write_atomic
 from tangobench.pipeline.core.hashing import digest, sha256_bytes
 from tangobench.pipeline.core.lock import (
+    CARD_NAMES,
     LOCK_NAME,
     RUN_NAME,
     Lock,
@@ -41,7 +42,6 @@ from tangobench.pipeline.core.lock import (
     short,
     sign,
 )
-from tangobench.pipeline.core.lock_schema import CARD_NAMES
 from tangobench.pipeline.core.remote import Bucket, Place
 from tangobench.pipeline.core.sealed import pretty_json
 from tangobench.pipeline.core.shard_reader import broken

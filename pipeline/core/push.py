@@ -23,8 +23,7 @@ from typing import Any, Final, Literal
 from tangobench.errors import CorruptionError, InputError, UsageError
 from tangobench.pipeline.core.cards import NOT_STATED
 from tangobench.pipeline.core.files import LOG_BYTES, read_untrusted, size_untrusted
-from tangobench.pipeline.core.lock import LOCK_NAME
-from tangobench.pipeline.core.lock_schema import CARD_NAMES
+from tangobench.pipeline.core.lock import CARD_NAMES, LOCK_NAME
 from tangobench.pipeline.core.verify import verify
 
 _REPOSITORY: Final = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
@@ -107,7 +106,7 @@ def stale(upload: Upload, there: list[str]) -> list[str]:
 def _dataset_files(folder: Path) -> tuple[tuple[str, ...], str]:
     lock = verify(folder)
     _require_licence(folder)
-    files = [entry["path"] for entry in lock.shards + lock.data["side_files"]]
+    files = [entry["path"] for entry in lock.shards + lock.side_files]
     message = f"{lock.name} {lock.profile}, root {lock.root}"
     return (*sorted(files), LOCK_NAME), message
 

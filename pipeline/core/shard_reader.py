@@ -1,19 +1,14 @@
-"""One published file, opened: memory-mapped, hashed whole, and read as the lock describes it.
+"""Published files, opened: memory-mapped, hashed whole, and read as the lock describes them.
 
-- A file is hashed when a process first opens it (about 1 GB/s) and refused on any difference.
+- A file is hashed when a process first opens it (about 1 GB/s); then its contents are checked.
 - A dataset in an object store is read through a cache of verified files on this machine
   (`$XDG_CACHE_HOME/tangobench/shards/SHA256`), each hashed again when it is opened.
-- Its contents are checked before the first row is given out (see `contents`).
-- Bytes that match the lock's hash and are not the shard it describes mean that the lock is wrong.
-
-Usage: `Shard(folder, entry, rules_of(lock, entry["config"])).tokens(7)`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,23 +16,24 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tangobench.errors import CorruptionError
-from tangobench.pipeline.core.contents import Rules, rules_of
 from tangobench.pipeline.core.files import map_untrusted, open_untrusted, write_atomic
-from tangobench.pipeline.core.hashing import RowsHasher
+from tangobench.pipeline.core.hashing import RowsHasher, sha256_bytes
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.remote import Bucket, Place
+from tangobench.pipeline.core.shards import Rules, check_table, rules_of
 
 NDArray = np.ndarray[Any, Any]
 
-# What Arrow and numpy raise when bytes are no shard.
+# What Arrow and numpy raise when bytes are no shard and no table.
 _LIES: Final = (
     *(pa.ArrowException, OSError, EOFError),
     *(ValueError, TypeError, LookupError, ArithmeticError),
 )
-
 _SCHEMA_BYTES: Final = 1 << 16
+_BATCH: Final = 1024
 
 
 class TokenPlaces(NamedTuple):
@@ -94,9 +90,7 @@ class Shard:
                 batch = self.batch(index)
                 hasher.update(batch)
                 tokens += len(batch.column("tokens").flatten())
-            for name, found in (("tokens", tokens), ("rows_sha256", hasher.hexdigest())):
-                if found != self.entry[name]:
-                    raise ValueError(f"{name} is {found}, the lock says {self.entry[name]}")
+            _require(self.entry, tokens=tokens, rows_sha256=hasher.hexdigest())
 
     def locate(self, row: int) -> tuple[pa.RecordBatch, int]:
         """The batch of a row of this shard and the row's place in it."""
@@ -147,6 +141,40 @@ class Shard:
         return flat[start : start + lengths[row]]
 
 
+class SideTable:
+    """A verified Parquet file beside the shards, such as decisions; a card has no rows."""
+
+    def __init__(self, folder: Place, entry: dict[str, Any], dataset: str) -> None:
+        self.entry = entry
+        self._dataset = dataset
+        self._path = folder / entry["path"]
+        self._buffer = map_checked(folder, entry, entry["kind"])
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Its rows, a thousand at a time: a small file may decode to much."""
+        with as_promised(self._path, self.entry["kind"]):
+            file = pq.ParquetFile(pa.BufferReader(self._buffer))
+            check_table(self._dataset, self.entry["kind"], file.schema_arrow)
+            if file.metadata.num_rows == 0:
+                yield pa.RecordBatch.from_pylist([], file.schema_arrow.remove_metadata())
+            yield from file.iter_batches(_BATCH, use_threads=False)
+
+    def table(self) -> pa.Table:
+        """All rows."""
+        return pa.Table.from_batches(self.batches())
+
+    def check_rows(self) -> None:
+        """Refuse a table whose rows are not those that the lock counts and hashes."""
+        if not self.entry["rows_sha256"]:
+            return
+        hasher, rows = RowsHasher(), 0
+        for batch in self.batches():
+            hasher.update(batch)
+            rows += batch.num_rows
+        with as_promised(self._path, self.entry["kind"]):
+            _require(self.entry, rows=rows, rows_sha256=hasher.hexdigest())
+
+
 def check_schemas(folder: Place, entries: list[dict[str, Any]], rules: Rules) -> None:
     """Refuse shards of other columns at once, before any is hashed.
 
@@ -164,12 +192,18 @@ def check_schemas(folder: Place, entries: list[dict[str, Any]], rules: Rules) ->
 
 
 @contextlib.contextmanager
-def as_promised(path: Place) -> Iterator[None]:
-    """Bytes that match the lock's hash but are not the shard it describes: the lock is wrong."""
+def as_promised(path: Place, what: str = "shard") -> Iterator[None]:
+    """Bytes that match the lock's hash but are not the file it describes: the lock is wrong."""
     try:
         yield
     except _LIES as error:
-        raise broken(path, "corrupt", f"it is not what the lock says: {error}") from None
+        raise broken(path, "corrupt", f"it is not what the lock says: {error}", what) from None
+
+
+def _require(entry: dict[str, Any], **values: Any) -> None:
+    for name, found in values.items():
+        if found != entry[name]:
+            raise ValueError(f"{name} is {found}, the lock says {entry[name]}")
 
 
 def shard_rules(lock: Lock, config: str) -> Rules:
@@ -196,8 +230,7 @@ def map_checked(folder: Place, entry: dict[str, Any], what: str = "shard") -> pa
         raise broken(path, "missing", "it is not there", what) from None
     except OSError as error:
         raise broken(path, "unreadable", str(error.strerror), what) from None
-    _require_size(path, buffer.size, entry, what)
-    _require_hash(path, buffer, entry, what)
+    _require_bytes(path, buffer, entry, what)
     return buffer
 
 
@@ -214,8 +247,7 @@ def _fetched(path: Bucket, entry: dict[str, Any], what: str) -> pa.Buffer:
         data = path.read()
     except FileNotFoundError:
         raise broken(path, "missing", "it is not there", what) from None
-    _require_size(path, len(data), entry, what)
-    _require_hash(path, data, entry, what)
+    _require_bytes(path, data, entry, what)
     if not path.cached:
         return pa.py_buffer(data)
     write_atomic(kept, data)
@@ -228,16 +260,12 @@ def cache_folder() -> Path:
     return Path(home) / "tangobench" / "shards"
 
 
-def _require_size(path: Place, found: int, entry: dict[str, Any], what: str) -> None:
-    if found < entry["bytes"]:
-        raise broken(path, "truncated", f"it has {found:,} bytes of {entry['bytes']:,}", what)
-    if found > entry["bytes"]:
-        why = f"it has {found:,} bytes instead of {entry['bytes']:,}"
-        raise broken(path, "corrupt", why, what)
-
-
-def _require_hash(path: Place, data: Any, entry: dict[str, Any], what: str) -> None:
-    digest = hashlib.sha256(data).hexdigest()
+def _require_bytes(path: Place, data: Any, entry: dict[str, Any], what: str) -> None:
+    found, wanted = memoryview(data).nbytes, entry["bytes"]
+    if found != wanted:
+        how = "truncated" if found < wanted else "corrupt"
+        raise broken(path, how, f"it has {found:,} bytes instead of {wanted:,}", what)
+    digest = sha256_bytes(data)
     if digest != entry["sha256"]:
         why = f"sha256 {digest[:16]}…, expected {entry['sha256'][:16]}…"
         raise broken(path, "corrupt", why, what)

@@ -24,18 +24,17 @@ from tangobench.pipeline.core.lock import (
     require_committed_content,
 )
 from tangobench.pipeline.core.remote import Bucket, Place
-from tangobench.pipeline.core.shard_reader import Shard, broken, shard_rules
-from tangobench.pipeline.core.side_tables import SideTable
+from tangobench.pipeline.core.shard_reader import Shard, SideTable, broken, shard_rules
 
 
 def verify(folder: Place) -> Lock:
     """Check every byte of a dataset folder against its lock; the first fault is an error."""
     lock = read_lock(folder)
-    entries = lock.shards + lock.data["side_files"]
+    entries = lock.shards + lock.side_files
     extra = list(extra_files(folder, {entry["path"] for entry in entries}))
     for entry in lock.shards:
         _verify_shard(folder, entry, lock, extra)
-    for entry in lock.data["side_files"]:
+    for entry in lock.side_files:
         SideTable(folder, entry, lock.name).check_rows()
     for path in extra:
         raise broken(path, "extra", "the lock does not know it", _kind_of(path))

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from tangobench.errors import InputError, UsageError
 from tangobench.pipeline.core.lock import Lock
-from tangobench.pipeline.core.side_tables import SideTable
+from tangobench.pipeline.core.shard_reader import SideTable
 from tangobench.pipeline.fineweb.decisions import id_parts
 from tangobench.pipeline.reading import Dataset, open_dataset
 
@@ -68,7 +68,7 @@ def why(folder: Path, lock: Lock, ident: str) -> list[str]:
 
 def _files_with(lock: Lock, ident: str) -> list[tuple[dict[str, Any], int]]:
     """The files that may speak of a document, each with the index of its first row."""
-    entries = [entry for entry in lock.data["side_files"] if entry["kind"] == "decisions"]
+    entries = [entry for entry in lock.side_files if entry["kind"] == "decisions"]
     starts = itertools.accumulate((entry["rows"] for entry in entries), initial=0)
     found = list(zip(entries, starts, strict=False))
     if not any(entry["path"].startswith("decisions/hash-") for entry in entries):

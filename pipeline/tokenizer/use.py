@@ -101,7 +101,7 @@ def tokenizer_of(folder: Place, lock: Lock) -> Tokenizer | None:
     identity = lock.data["tokenizer"] or {}
     if "file" not in identity:
         return gpt2() if identity.get("name") == "gpt2" else None
-    entry = next(e for e in lock.data["side_files"] if e["path"] == identity["file"])
+    entry = next(e for e in lock.side_files if e["path"] == identity["file"])
     data = bytes(map_checked(folder, entry, "tokenizer"))
     found = _loaded(Definition(identity["file"], data), str(identity["eot"]))
     if found.identity != identity:

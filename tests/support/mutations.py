@@ -40,7 +40,7 @@ OWN, BATCHED = "pipeline/fineweb/own/test_own.py", "model/kernels/test_batched.p
 RANKS, TRAIN = "model/training/test_ranks.py", "model/training/test_train.py"
 PLACE, PROCESS = "flows/local/test_place.py", "flows/local/test_process.py"
 SOURCES, STORE = "pipeline/fineweb/sources", "pipeline/core/store.py"
-DOOR, ROWS = "pipeline/core/files.py", "pipeline/core/contents.py"
+DOOR, ROWS = "pipeline/core/files.py", "pipeline/core/shards.py"
 SHARDS, PUBLISHING = "pipeline/core/shard_reader.py", "pipeline/core/publish.py"
 KERNEL, NLL = "model/kernels/crossgate.py", "model/kernels/nll.py"
 WORLD, HOSTILE = "model/training/distributed.py", "faults/test_own_data.py"
@@ -89,8 +89,8 @@ NEWER = [
      "        try:\n            return map_checked(kept.parent, here, what)",
      "        try:\n            return pa.py_buffer(kept.read_bytes())", PUBLISH),
     ("bucket-fetched-unhashed", SHARDS,
-     "    _require_hash(path, data, entry, what)\n    if not path.cached", "    if not path.cached",
-     PUBLISH),
+     "    _require_bytes(path, data, entry, what)\n    if not path.cached",
+     "    if not path.cached", PUBLISH),
     # Files that somebody else put there.
     ("door-follows-links", DOOR,
      "return os.open(_blob(folder, path), _FLAGS | os.O_NOFOLLOW)", "return os.open(path, _FLAGS)",
@@ -170,7 +170,8 @@ OLDER = [
     ("shard-unhashed", SHARDS, 'if digest != entry["sha256"]:', "if False:",
      f"{CORE}/test_publish.py faults/test_corruption.py"),
     ("rows-unhashed", SHARDS,
-     '(("tokens", tokens), ("rows_sha256", hasher.hexdigest()))', '(("tokens", tokens),)',
+     "_require(self.entry, tokens=tokens, rows_sha256=hasher.hexdigest())",
+     "_require(self.entry, tokens=tokens)",
      f"{CORE}/test_publish.py"),
     ("extra-files-passed-over", "pipeline/core/verify.py",
      'raise broken(path, "extra", "the lock does not know it", _kind_of(path))', "pass",
