@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tangobench.pipeline.rows import target_mask
+from tangobench.pipeline.reading import target_mask
 
 
 def collate(config: dict[str, Any]) -> Callable[[Sequence[dict[str, Any]]], dict[str, Any]]:

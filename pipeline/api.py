@@ -32,11 +32,11 @@ from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import Lock, read_lock
 from tangobench.pipeline.core.pool import Runner, SerialRunner, make_runner
 from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.publish import verify
 from tangobench.pipeline.core.remote import PATIENCE, Access, Bucket, Place, place_of
 from tangobench.pipeline.core.shard_reader import as_promised
 from tangobench.pipeline.core.spec import as_dict, load_spec, read_spec
 from tangobench.pipeline.core.store import open_store, require_shared
-from tangobench.pipeline.core.verify import verify
 
 DATASETS: Final = {dataset.name: dataset.package for dataset in CATALOGUE.values()}
 """Dataset names and the packages (or single modules) that build them; `door` opens one."""

@@ -1,13 +1,9 @@
-"""Reading a dataset folder: any row of any split, from memory-mapped and checked shards.
+"""Reading a dataset folder: any row of any split from checked shards, and what a row means.
 
-- Nothing is read before the lock is valid; a shard is hashed whole when a process first opens it
-  (about 1 GB/s), in a thread ahead of the reader where there is one, and refused on any difference.
-- Verdicts are not remembered between processes: a cache by size and mtime would pass a flipped bit
-  that keeps both.
-
-- A dataset in an object store (`s3://…`) is read by its lock and never listed.
-
-Usage: `rows = open_dataset(folder).rows("default", "train"); rows.tokens(7)`.
+- Nothing is read before the lock is valid; a shard is hashed whole when a process first opens it.
+  Verdicts are not remembered between processes: size and mtime would pass a flipped bit.
+- A row of T tokens has at most T - 1 targets, because token 0 is never one; `target_start` and
+  `masked_target` (GPT-2's EOT on FineWeb-Edu) leave out more. Nothing else is masked.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ import bisect
 import functools
 import itertools
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +46,8 @@ class Rows:
     def __getitem__(self, row: int) -> dict[str, Any]:
         shard, place = self._locate(row)
         batch, inner = shard.locate(place)
-        found = {
-            name: batch.column(name)[inner].as_py()
-            for name in batch.schema.names
-            if name != "tokens"
-        }
+        others = [name for name in batch.schema.names if name != "tokens"]
+        found = {name: batch.column(name)[inner].as_py() for name in others}
         return {"tokens": shard.tokens(place), **found}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -155,3 +148,54 @@ def open_dataset(folder: Path | str) -> Dataset:
     """A dataset folder, ready to read; one in an object store through a cache of checked shards."""
     place = place_of(folder)
     return Dataset(replace(place, cached=True) if isinstance(place, Bucket) else place)
+
+
+def target_mask(config: dict[str, Any], tokens: NDArray, target_start: int | None) -> NDArray:
+    """True where a token is predicted and scored."""
+    mask = np.ones(len(tokens), np.bool_)
+    mask[: max(1, target_start or 0)] = False
+    if config["masked_target"] is not None:
+        mask &= tokens != config["masked_target"]
+    return mask
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """A row with its meaning, for whoever shows it."""
+
+    tokens: NDArray
+    scored: NDArray
+    masked: NDArray
+    """Tokens that are never a target."""
+    padding: int
+    columns: dict[str, Any]
+    """The row's other columns."""
+
+
+def row_view(lock: Lock, config: str, row: dict[str, Any]) -> RowView:
+    """Which tokens of a row are scored, which are masked, and its other columns."""
+    convention, tokens = lock.configs[config], row["tokens"]
+    masked = convention["masked_target"]
+    return RowView(
+        tokens,
+        target_mask(convention, tokens, row.get("target_start")),
+        np.zeros(len(tokens), np.bool_) if masked is None else tokens == masked,
+        convention["context"] - len(tokens),
+        {name: value for name, value in row.items() if name != "tokens"},
+    )
+
+
+def pieces(dataset: Dataset, tokens: NDArray) -> list[str]:
+    """Each token as text; bytes that are no character as \\xNN, ids that nobody knows as ⟨ID⟩."""
+    return [_piece(dataset.tokenizer, token) for token in tokens.tolist()]
+
+
+def _piece(tokenizer: Tokenizer | None, token: int) -> str:
+    from tangobench.pipeline.dm_math.vocabulary import SYMBOLS
+
+    try:
+        if tokenizer is None:
+            return str(SYMBOLS[token])
+        return tokenizer.decode_bytes([token]).decode("utf-8", "backslashreplace")
+    except LookupError:
+        return f"⟨{token}⟩"

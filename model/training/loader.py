@@ -21,8 +21,7 @@ import torch
 
 from tangobench.errors import InputError, UsageError
 from tangobench.pipeline.core.lock import require_data
-from tangobench.pipeline.reading import Dataset
-from tangobench.pipeline.rows import target_mask
+from tangobench.pipeline.reading import Dataset, target_mask
 
 NDArray = np.ndarray[Any, Any]
 

@@ -1,13 +1,9 @@
-"""Dataset cards, filled only from the lock, the published tables and what the input states.
+"""Dataset cards and Croissant metadata, from the lock, the published tables and the input.
 
 - The YAML names every config and its files: without it `load_dataset` cannot tell the two kinds of
   Lean rows apart. `datasets` takes one builder per repository, so the Parquet tables beside the
   Arrow shards cannot be configs there: the card has the line that loads each.
-- Title, source and licence are those of the input or of the user; without one the licence is "not
-  stated", and `push` asks for it.
 - No date of the build is written, because equal builds must give equal files.
-
-Usage: `card_files(lock, card, facts_of(lock, read))` gives file names and bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +18,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.catalogue import COLUMNS
-from tangobench.pipeline.core.croissant import croissant
 from tangobench.pipeline.core.lock import CARD_NAMES
 from tangobench.pipeline.core.sealed import pretty_json
 
@@ -35,6 +30,41 @@ _PAPER: Final = """@article{tango,
   title = {{TANGO}: Token-Aggregated Nonlinear Gating Operators for Natural and Formal Language
            Modeling}
 }"""
+_ARROW: Final = "application/vnd.apache.arrow.stream"
+_PARQUET: Final = "application/x-parquet"
+_PUBLISHED: Final = "2026-11-16"
+_CITATION: Final = (
+    "Joshua Nunley. TANGO: Token-Aggregated Nonlinear Gating Operators for Natural and Formal "
+    "Language Modeling."
+)
+_OURS: Final = (
+    *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
+    *("fileObject", "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset"),
+    *("jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
+    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
+)
+# The standard context of Croissant, whole: validators warn of any other.
+_CONTEXT: Final = {
+    "@language": "en",
+    "@vocab": "https://schema.org/",
+    "sc": "https://schema.org/",
+    "cr": "http://mlcommons.org/croissant/",
+    "rai": "http://mlcommons.org/croissant/RAI/",
+    "dct": "http://purl.org/dc/terms/",
+    "conformsTo": "dct:conformsTo",
+    "data": {"@id": "cr:data", "@type": "@json"},
+    "examples": {"@id": "cr:examples", "@type": "@json"},
+    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
+    "description": {"@container": "@language"},
+    "name": {"@container": "@language"},
+    **{name: f"cr:{name}" for name in _OURS},
+}
+_KINDS: Final = {
+    "bool": "sc:Boolean",
+    "double": "cr:Float64",
+    "float": "cr:Float32",
+    **{f"{u}int{n}": f"cr:{u.upper()}Int{n}" for u in ("", "u") for n in (8, 16, 32, 64)},
+}
 _SIZES: Final = ("n<1K", *("1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M"))
 
 
@@ -77,7 +107,7 @@ def card_files(
 ) -> dict[str, bytes]:
     """The files that describe a dataset to people and programs."""
     facts = facts or Facts()
-    described = croissant(lock, card, facts.columns)
+    described = _croissant(lock, card, facts.columns)
     return {
         CARD_NAMES[0]: _readme(lock, card, facts).encode(),
         CARD_NAMES[1]: (pretty_json(described) + "\n").encode(),
@@ -110,12 +140,14 @@ def flatten(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def _readme(lock: dict[str, Any], card: dict[str, Any], facts: Facts) -> str:
+    groups: dict[str, dict[str, int]] = card.get("groups", {})
+    drops = [f"- {reason}: {count:,}" for reason, count in flatten(lock["drops"]) if count]
     sections = {
         "Rows": _row_lines(lock, facts),
         "Columns": list(_column_lines(facts)),
-        **{title: _table(("", "number"), rows.items()) for title, rows in _groups(card)},
+        **{title: _table(("", "number"), rows.items()) for title, rows in groups.items()},
         "Reading": _reading_lines(lock),
-        "Dropped": _drop_lines(lock),
+        "Dropped": drops or ["Nothing."],
         "Sources and licences": _source_lines(card),
         "Citation": ["```bibtex", *card.get("bibtex", ()), _PAPER, "```"],
     }
@@ -173,8 +205,8 @@ def _by_split(lock: dict[str, Any], config: str) -> dict[str, list[dict[str, Any
 def _table(columns: tuple[str, ...], rows: Any) -> list[str]:
     """A Markdown table; numbers are aligned at the right."""
     cells = [[f"{c:,}" if isinstance(c, int) else str(c) for c in row] for row in rows]
-    rule = ["---" if any(not re.match(r"[\d,]+$", c) for c in column) else "---:"
-            for column in zip(*cells, strict=True)]  # fmt: skip
+    numeric = [all(re.match(r"[\d,]+$", c) for c in part) for part in zip(*cells, strict=True)]
+    rule = ["---:" if right else "---" for right in numeric]
     return [f"| {' | '.join(row)} |" for row in (columns, rule, *cells)] if cells else []
 
 
@@ -210,10 +242,6 @@ def _named(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _groups(card: dict[str, Any]) -> Iterator[tuple[str, dict[str, int]]]:
-    return iter(card.get("groups", {}).items())
-
-
 def _reading_lines(lock: dict[str, Any]) -> list[str]:
     config = next(iter(lock["configs"]))
     first = lock["shards"][0]["path"] if lock["shards"] else "train-00000-of-00001.arrow"
@@ -234,12 +262,115 @@ def _reading_lines(lock: dict[str, Any]) -> list[str]:
     ]
 
 
-def _drop_lines(lock: dict[str, Any]) -> list[str]:
-    lines = [f"- {reason}: {count:,}" for reason, count in flatten(lock["drops"]) if count]
-    return lines or ["Nothing."]
-
-
 def _source_lines(card: dict[str, Any]) -> list[str]:
     licence = "not stated" if card["licence_id"] == NOT_STATED else card["licence"]
     lines = [*card["sources"], f"Licence of the rows: {licence}.", *card.get("remarks", ())]
     return [f"- {line}" for line in lines]
+
+
+def _croissant(
+    lock: dict[str, Any], card: dict[str, Any], columns: Mapping[str, Mapping[str, pa.DataType]]
+) -> dict[str, Any]:
+    """The metadata as JSON-LD; `columns` by config and kind of side table."""
+    tables = [side for side in lock["side_files"] if side["rows_sha256"]]
+    kinds = dict.fromkeys([*(s["config"] for s in lock["shards"]), *(t["kind"] for t in tables)])
+    return {
+        "@context": _CONTEXT,
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.1",
+        "name": f"{lock['name']}-{lock['profile']}",
+        "description": card["description"],
+        "license": card["licence_id"],
+        "citeAs": _CITATION,
+        "datePublished": _PUBLISHED,
+        "creator": {"@type": "sc:Organization", "name": "tangobench"},
+        "identifier": f"sha256:{lock['root']}",
+        "version": f"{lock['format'].rpartition('/')[2]}.0.0",
+        "distribution": [
+            *(_file(entry) for entry in (*lock["shards"], *tables)),
+            *(_file_set(kind, lock) for kind in kinds if kind in columns),
+        ],
+        "recordSet": [
+            _splits(lock),
+            *(_columns(kind, columns[kind]) for kind in kinds if kind in columns),
+            *(_shard_bytes(shard) for shard in lock["shards"]),
+        ],
+    }
+
+
+def _node(kind: str, ident: str, name: str = "", **more: Any) -> dict[str, Any]:
+    return {"@type": f"cr:{kind}", "@id": ident, "name": name or ident, **more}
+
+
+def _file(entry: dict[str, Any]) -> dict[str, Any]:
+    # The second name of a shard is what mlcroissant can read whole, as bytes.
+    kinds = [_ARROW, "text/plain"] if "split" in entry else _PARQUET
+    path, size = entry["path"], f"{entry['bytes']} B"
+    own = {"contentUrl": path, "contentSize": size, "sha256": entry["sha256"]}
+    return _node("FileObject", path, encodingFormat=kinds, **own)
+
+
+def _file_set(kind: str, lock: dict[str, Any]) -> dict[str, Any]:
+    """All files of a config or side table."""
+    shards = [shard["path"] for shard in lock["shards"] if shard["config"] == kind]
+    paths = shards or [side["path"] for side in lock["side_files"] if side["kind"] == kind]
+    folder, _, name = paths[0].rpartition("/")
+    ending = "*.arrow" if shards else "*.parquet" if folder else name
+    includes = f"{folder}/{ending}" if folder else ending
+    form = _ARROW if shards else _PARQUET
+    return _node("FileSet", f"files-of-{kind}", encodingFormat=form, includes=includes)
+
+
+def _columns(kind: str, columns: Mapping[str, pa.DataType]) -> dict[str, Any]:
+    """The rows of a config or side table, a field per column."""
+    fields = [_field(kind, name, column) for name, column in columns.items()]
+    return _node("RecordSet", kind, description=f"The rows of {kind}.", field=fields)
+
+
+def _field(kind: str, name: str, column: pa.DataType) -> dict[str, Any]:
+    is_list = pa.types.is_list(column) or pa.types.is_fixed_size_list(column)
+    plain = column.value_type if is_list else column
+    shape = column.list_size if pa.types.is_fixed_size_list(column) else -1
+    return _node(
+        "Field",
+        f"{kind}/{name}",
+        name,
+        description=COLUMNS.get(name, name),
+        dataType=_KINDS.get(str(plain), "sc:Text"),
+        source={"fileSet": {"@id": f"files-of-{kind}"}, "extract": {"column": name}},
+        **({"isArray": True, "arrayShape": str(shape)} if is_list else {}),
+    )
+
+
+def _splits(lock: dict[str, Any]) -> dict[str, Any]:
+    """Rows and tokens of every split, as inline records."""
+    kinds = {"config": "sc:Text", "split": "sc:Text", "rows": "sc:Integer", "tokens": "sc:Integer"}
+    totals: dict[tuple[str, str], list[int]] = {}
+    for shard in lock["shards"]:
+        total = totals.setdefault((shard["config"], shard["split"]), [0, 0])
+        total[0] += shard["rows"]
+        total[1] += shard["tokens"]
+    return _node(
+        "RecordSet",
+        "splits",
+        description="Rows and tokens of every split.",
+        field=[_node("Field", f"splits/{name}", name, dataType=kinds[name]) for name in kinds],
+        data=[
+            {f"splits/{name}": value for name, value in zip(kinds, (*key, *total), strict=True)}
+            for key, total in totals.items()
+        ],
+    )
+
+
+def _shard_bytes(shard: dict[str, Any]) -> dict[str, Any]:
+    """A shard as a record set of one record: `mlcroissant` has no reader for Arrow streams, and
+    only of a file object does it check the hash.
+    """
+    path, name = shard["path"], shard["path"].removesuffix(".arrow")
+    source = {"fileObject": {"@id": path}, "extract": {"fileProperty": "content"}}
+    content = _node("Field", f"{name}/content", "content", dataType="sc:Text", source=source)
+    about = (
+        f"One record: the bytes of {path}, an Arrow IPC stream of {shard['rows']:,} rows; "
+        "read it with pyarrow.ipc.open_stream."
+    )
+    return _node("RecordSet", name, description=about, field=[content])

@@ -1,12 +1,9 @@
-"""Publishing: shards first, the lock last.
+"""Publishing and checking a dataset folder: shards first, the lock last; every byte is verified.
 
-- Files are put in place each whole, in any order; the lock appears atomically after all of them.
 - In an object store each file is one PUT, and the lock's is conditional (If-None-Match): of two
   publishers one wins, and the other succeeds too if its root is the same.
 - Publishing over the same root repairs what is damaged; another spec or root is refused, and so is
   a folder with files that no build of ours made.
-
-Usage: `lock = publish(Path("out/lean-sample"), "lean", "sample", spec, result, job)`.
 """
 
 from __future__ import annotations
@@ -15,6 +12,7 @@ import contextlib
 import importlib.metadata
 import platform
 import re
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +26,7 @@ from tangobench.errors import (
 )
 from tangobench.pipeline.core.build import Job, Result
 from tangobench.pipeline.core.cards import card_files, facts_of
-from tangobench.pipeline.core.files import PARTIAL, explain_os_errors, write_atomic
+from tangobench.pipeline.core.files import PARTIAL, explain_os_errors, map_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import digest, sha256_bytes
 from tangobench.pipeline.core.lock import (
     CARD_NAMES,
@@ -37,6 +35,7 @@ from tangobench.pipeline.core.lock import (
     Lock,
     differences,
     read_lock,
+    require_committed_content,
     require_root,
     seal,
     short,
@@ -44,9 +43,8 @@ from tangobench.pipeline.core.lock import (
 )
 from tangobench.pipeline.core.remote import Bucket, Place
 from tangobench.pipeline.core.sealed import pretty_json
-from tangobench.pipeline.core.shard_reader import broken
+from tangobench.pipeline.core.shard_reader import Shard, SideTable, broken, shard_rules
 from tangobench.pipeline.core.store import Store
-from tangobench.pipeline.core.verify import extra_files, holds, verify
 
 _LIBRARIES: Final = ("numpy", "polars", "pyarrow", "tiktoken", "sympy", "mathematics_dataset")
 _WRITERS: Final = 4
@@ -56,6 +54,68 @@ _OURS: Final = re.compile(
     r"|tokenizer\.json|tiktoken\.json",
     re.DOTALL,
 )
+
+
+def verify(folder: Place) -> Lock:
+    """Check every byte of a dataset folder against its lock; the first fault is an error."""
+    lock = read_lock(folder)
+    entries = lock.shards + lock.side_files
+    extra = list(_extra_files(folder, {entry["path"] for entry in entries}))
+    for entry in lock.shards:
+        _verify_shard(folder, entry, lock, extra)
+    for entry in lock.side_files:
+        SideTable(folder, entry, lock.name).check_rows()
+    for path in extra:
+        kind = "shard" if path.name.endswith(".arrow") else "file"
+        raise broken(path, "extra", "the lock does not know it", kind)
+    require_committed_content(lock, str(folder))
+    return lock
+
+
+def _verify_shard(folder: Place, entry: dict[str, Any], lock: Lock, extra: list[Place]) -> None:
+    path = folder / entry["path"]
+    try:
+        Shard(folder, entry, shard_rules(lock, entry["config"])).check_rows()
+    except CorruptionError as error:
+        if error.kind == "shard-unreadable":
+            raise
+        found = _sha256_at(path)
+        for other in lock.shards:
+            if other["sha256"] == found and found != entry["sha256"]:
+                raise broken(path, "swapped", f"it holds {other['path']}") from None
+        for other_path in extra:
+            if found is None and _holds(other_path, entry):
+                raise broken(path, "renamed", f"{other_path.name} holds its bytes") from None
+        raise
+
+
+def _extra_files(folder: Place, known: set[str]) -> Iterator[Place]:
+    """Files in the folder that are not known by their relative path."""
+    known = known | {LOCK_NAME, RUN_NAME}
+    if isinstance(folder, Bucket):
+        yield from (folder / name for name in folder.files() if name not in known)
+        return
+    for path in sorted(folder.rglob("*")):
+        is_file = path.is_symlink() or not path.is_dir()
+        if is_file and path.relative_to(folder).as_posix() not in known:
+            yield path
+
+
+def _holds(path: Place, entry: dict[str, Any]) -> bool:
+    """True if the file has the bytes of a lock's entry."""
+    try:
+        size = path.stat()[0] if isinstance(path, Bucket) else path.lstat().st_size
+    except OSError:
+        return False
+    return bool(size == entry["bytes"]) and _sha256_at(path) == entry["sha256"]
+
+
+def _sha256_at(path: Place) -> str | None:
+    """sha256 of the file, None if there is none; a link is none."""
+    try:
+        return sha256_bytes(path.read() if isinstance(path, Bucket) else map_untrusted(path))
+    except OSError:
+        return None
 
 
 def refuse_other_spec(folder: Place, spec: dict[str, Any]) -> None:
@@ -125,7 +185,7 @@ def _put_there(
     small: dict[str, bytes],
     lock: Lock,
 ) -> Lock:
-    """Publish to an object store: at every moment no dataset is there or a whole one."""
+    """Publish to a bucket: at every moment no dataset is there or a whole one."""
     try:
         return verify(folder)  # the same root, whole: another publisher was here
     except CorruptionError:
@@ -206,7 +266,7 @@ def _place_all(
 
 def _place(folder: Place, entry: dict[str, Any], store: Store, address: str) -> None:
     path = folder / entry["path"]
-    if holds(path, entry):
+    if _holds(path, entry):
         return
     data = store.read(address)
     if sha256_bytes(data) != entry["sha256"]:
@@ -216,7 +276,7 @@ def _place(folder: Place, entry: dict[str, Any], store: Store, address: str) -> 
 
 def _remove_strays(folder: Path, known: set[str]) -> None:
     """Remove what an interrupted publication left; refuse files that are not ours."""
-    strays = [path for path in extra_files(folder, known) if isinstance(path, Path)]
+    strays = [path for path in _extra_files(folder, known) if isinstance(path, Path)]
     for path in strays:
         if not _OURS.fullmatch(path.name):
             raise UsageError(

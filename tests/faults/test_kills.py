@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from trees import hashes, temporary_files
 
-from tangobench.pipeline.core.verify import verify
+from tangobench.pipeline.core.publish import verify
 
 from .conftest import slow_sample
 

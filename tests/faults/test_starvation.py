@@ -20,7 +20,7 @@ from tangobench.pipeline import api
 from tangobench.pipeline.core.files import exclusive
 from tangobench.pipeline.core.lock import LOCK_NAME
 from tangobench.pipeline.core.pool import ProcessRunner, SerialRunner
-from tangobench.pipeline.core.verify import verify
+from tangobench.pipeline.core.publish import verify
 
 from .conftest import slow_sample
 from .test_crash_points import drive

@@ -13,9 +13,8 @@ from tangobench.errors import MismatchError, TangobenchError, UsageError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import LOCK_NAME, RUN_NAME, read_lock, seal, sign
 from tangobench.pipeline.core.pool import SerialRunner
-from tangobench.pipeline.core.publish import _place
+from tangobench.pipeline.core.publish import _place, verify
 from tangobench.pipeline.core.store import open_store
-from tangobench.pipeline.core.verify import verify
 
 SHARD = "wide/train-00000-of-00002.arrow"
 

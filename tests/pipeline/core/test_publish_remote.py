@@ -10,9 +10,9 @@ from tangobench.errors import CorruptionError, MismatchError, TangobenchError
 from tangobench.pipeline import api, open_dataset
 from tangobench.pipeline.core.lock import LOCK_NAME, committed_lock, read_lock
 from tangobench.pipeline.core.pool import SerialRunner
+from tangobench.pipeline.core.publish import verify
 from tangobench.pipeline.core.remote import Bucket, place_of
 from tangobench.pipeline.core.shard_reader import cache_folder
-from tangobench.pipeline.core.verify import verify
 
 SHARD = "wide/train-00000-of-00002.arrow"
 
