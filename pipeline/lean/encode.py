@@ -28,8 +28,8 @@ from tangobench.pipeline.lean.lexer import Unterminated
 from tangobench.pipeline.lean.proofs import PROOF_KINDS, Declaration, extract
 from tangobench.pipeline.lean.spec import KINDS
 from tangobench.pipeline.tokenizer.base import Tokenizer
+from tangobench.pipeline.tokenizer.gpt2 import IDENTITY
 from tangobench.pipeline.tokenizer.use import GPT2, Choice
-from tangobench.pipeline.tokenizer.vocabulary import IDENTITY
 
 NDArray = np.ndarray[Any, Any]
 Cut = tuple[str, bytes, str, list[Declaration]]  # path, bytes, text, proofs

@@ -3,9 +3,6 @@
 - Text is data: the name of a special token inside a text is ordinary text, never its id.
 - Text is kept: the bytes of a text's ids, one after another, are the text's bytes. So bytes per id
   (`token_bytes`) give bits per byte, and a token has a place in its file.
-- Ids are uint16 where the vocabulary fits, else uint32.
-
-Usage: `values, offsets = tokenizer.encode_batch(["hello world"])`.
 """
 
 from __future__ import annotations
@@ -55,9 +52,8 @@ class Tokenizer(ABC):
 
     def config(self, context: int, *, masked: bool) -> dict[str, Any]:
         """Row conventions of a lock's config; `masked` if the end of a text is not scored."""
-        masked_target = self.eot if masked else None
-        own = {"vocabulary": self.size, "masked_target": masked_target, "pad": self.eot}
-        return {"context": context, **own}
+        own = {"context": context, "vocabulary": self.size, "pad": self.eot}
+        return {**own, "masked_target": self.eot if masked else None}
 
     def encode(self, text: str) -> Ids:
         """The ids of one text."""
@@ -92,33 +88,26 @@ class Tokenizer(ABC):
     def check_sample(
         self,
         texts: Sequence[str],
-        values: Ids | None = None,
-        offsets: Offsets | None = None,
+        values: Ids,
+        offsets: Offsets,
         *,
         share: int = SAMPLE_SHARE,
         names: Sequence[str] | None = None,
     ) -> int:
-        """Check one text in `share` (chosen by content, at least one); returns the number checked.
+        """Check what `encode_batch` gave for one text in `share`, chosen by content, at least one.
 
-        `values` and `offsets` are an earlier answer of `encode_batch`.
+        Returns the number checked.
         """
-        chosen = [i for i, t in enumerate(texts) if _content_hash(t) % share == 0]
+        hashes = (xxhash.xxh3_64_intdigest(t.encode(errors="surrogatepass")) for t in texts)
+        chosen = [i for i, found in enumerate(hashes) if found % share == 0]
         chosen = chosen or list(range(min(1, len(texts))))
         for i in chosen:
-            if values is None or offsets is None:
-                found = self.encode(texts[i])
-            else:
-                found = values[offsets[i] : offsets[i + 1]]
-            self.check(texts[i], found, names[i] if names else str(i))
+            self.check(texts[i], values[offsets[i] : offsets[i + 1]], names[i] if names else str(i))
         return len(chosen)
 
     @abstractmethod
     def check(self, text: str, found: Ids, name: str) -> None:
         """Raise if these are not the ids of the text."""
-
-
-def _content_hash(text: str) -> int:
-    return xxhash.xxh3_64_intdigest(text.encode(errors="surrogatepass"))
 
 
 def utf8_of(texts: Sequence[str]) -> list[bytes]:

@@ -1,12 +1,9 @@
-"""Tokenizers that a definition makes: Hugging Face's and tiktoken's, ids as the library gives them.
+"""Tokenizers that a definition makes: a Hugging Face `tokenizer.json`, or a tiktoken encoding.
 
-- A definition is refused unless every text comes back: a normaliser, a prefix space, a missing byte
-  or truncation would lose some. A probe of every byte that UTF-8 has is encoded at once, and later
+- A definition is one file that a dataset folder carries, in canonical JSON. GPT-2 needs none.
+- It is refused unless every text comes back: a normaliser, a prefix space, a missing byte or
+  truncation would lose some. A probe of every byte that UTF-8 has is encoded at once, and later
   each text's bytes are counted again in its ids.
-- Special tokens inside a text are ordinary text (`encode_special_tokens`, `encode_ordinary`).
-- Ids have no gaps (tiktoken's published encodings may: such an id has no bytes and no text).
-
-Usage: `make(definition, "<|endoftext|>").encode("hello")`.
 """
 
 from __future__ import annotations
@@ -17,23 +14,24 @@ import json
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from tangobench.errors import InputError, MismatchError
+from tangobench.errors import InputError, MismatchError, UsageError
+from tangobench.pipeline.core.files import read_untrusted
+from tangobench.pipeline.core.hashing import canonical_json, sha256_bytes
 from tangobench.pipeline.tokenizer.base import Ids, Tokenizer, is_panic, utf8_of
-from tangobench.pipeline.tokenizer.definitions import (
-    HUGGING_FACE,
-    TIKTOKEN,
-    Definition,
-    not_a_tokenizer,
-    parsed,
-)
-from tangobench.pipeline.tokenizer.vocabulary import byte_alphabet
+from tangobench.pipeline.tokenizer.gpt2 import byte_alphabet
 
+HUGGING_FACE: Final = "tokenizer.json"
+TIKTOKEN: Final = "tiktoken.json"
+_LARGEST: Final = 1 << 26  # bytes; Gemma's 256,000 tokens take 33 MB
 _MOST: Final = 1 << 22  # ids
 _BYTE: Final = re.compile("<0x([0-9A-F]{2})>")
 # Every character below U+0800, then some for each first byte of longer ones: all bytes of UTF-8.
@@ -47,12 +45,97 @@ _PROBE: Final = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """The file's name in a dataset folder, and its bytes."""
+
+    file: str
+    data: bytes
+
+    @property
+    def sha256(self) -> str:
+        """Of the canonical bytes."""
+        return sha256_bytes(self.data)
+
+
+def read_definition(name: str) -> Definition:
+    """The definition of a tiktoken encoding, or of the tokenizer.json at a path."""
+    path = Path(os.path.expanduser(name))  # noqa: PTH111 - Path's raises for an unknown user
+    if not (name.endswith(".json") or "/" in name or path.is_file()):
+        return Definition(TIKTOKEN, canonical_json(_tiktoken(name)))
+    try:
+        data = read_untrusted(path, limit=_LARGEST, links=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot read tokenizer {path}: {error.strerror}",
+            kind="tokenizer-unreadable",
+            fix="name a tokenizer.json that you may read; `tangobench tokenizer train` makes one",
+            path=str(path),
+        ) from None
+    return Definition(HUGGING_FACE, canonical_json(_parsed(data, name)))
+
+
+def _parsed(data: bytes, name: str) -> dict[str, Any]:
+    """A definition's JSON object; a key that occurs twice is refused."""
+    try:
+        found = json.loads(data, object_pairs_hook=_once)
+        canonical_json(found)  # no NaN, no lone surrogate
+    except (ValueError, RecursionError) as error:
+        raise _not_a_tokenizer(name, str(error)) from None
+    if not isinstance(found, dict):
+        raise _not_a_tokenizer(name, "it is no JSON object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"the key {twice!r} occurs twice")
+    return found
+
+
+def _tiktoken(name: str) -> dict[str, Any]:
+    import tiktoken
+
+    if name not in tiktoken.list_encoding_names():
+        raise UsageError(
+            f"no tiktoken encoding is called {name!r}",
+            kind="tokenizer-unknown",
+            fix=f"use {', '.join(sorted(tiktoken.list_encoding_names()))}, or the path of a "
+            "tokenizer.json",
+        )
+    try:
+        found = tiktoken.get_encoding(name)
+    except Exception as error:
+        raise InputError(
+            f"tiktoken's encoding {name} cannot be loaded: {error}",
+            kind="vocabulary-missing",
+            fix="fill TIKTOKEN_CACHE_DIR on a machine with a network and copy it here",
+        ) from error
+    ranks = found._mergeable_ranks
+    return {
+        "name": name,
+        "pattern": found._pat_str,
+        "ranks": {base64.b64encode(token).decode(): rank for token, rank in ranks.items()},
+        "special": found._special_tokens,
+    }
+
+
+def _not_a_tokenizer(name: str, why: str) -> InputError:
+    return InputError(
+        f"{name} is not a usable tokenizer: {why[:200]}",
+        kind="not-a-tokenizer",
+        fix="give a Hugging Face tokenizer.json; `tangobench tokenizer train` makes one",
+    )
+
+
 class Defined(Tokenizer):
     """A tokenizer of a definition; subclasses fill in bytes and special tokens, and encode."""
 
     def __init__(self, definition: Definition, eot: str) -> None:
         self.definition = definition
-        self.document = parsed(definition.data, definition.file)
+        self.document = _parsed(definition.data, definition.file)
         self.title = "huggingface"
         self.bytes_of, special = self._tables()
         self._texts = {ident: name.encode() for name, ident in special.items()}
@@ -75,7 +158,8 @@ class Defined(Tokenizer):
             "eot": eot,
             "eot_id": self.eot,
         }
-        self._prove()
+        for text in (_PROBE, "".join(special)):
+            self.check(text, self.encode_all([text])[0], "of the probe")
 
     @abstractmethod
     def _tables(self) -> tuple[list[bytes], dict[str, int]]:
@@ -105,9 +189,8 @@ class Defined(Tokenizer):
 
     def decode_bytes(self, ids: npt.ArrayLike) -> bytes:
         """The exact bytes of some ids; special tokens are written by name."""
-        return b"".join(
-            self._texts.get(ident) or self.bytes_of[ident] for ident in np.asarray(ids).tolist()
-        )
+        plain = np.asarray(ids).tolist()
+        return b"".join(self._texts.get(ident) or self.bytes_of[ident] for ident in plain)
 
     def check(self, text: str, found: Ids, name: str) -> None:
         """Raise unless these ids are the library's and give back the text."""
@@ -119,10 +202,6 @@ class Defined(Tokenizer):
             )
         if self.decode_bytes(found) != text.encode():
             raise self._loses(text, found)
-
-    def _prove(self) -> None:
-        for text in (_PROBE, "".join(self._texts[i].decode() for i in self._texts)):
-            self.check(text, self.encode_all([text])[0], "of the probe")
 
     def _loses(self, text: str, ids: Ids) -> InputError:
         there, here = self.decode_bytes(ids), text.encode()
@@ -142,15 +221,15 @@ class HuggingFace(Defined):
     def _tables(self) -> tuple[list[bytes], dict[str, int]]:
         for key in ("truncation", "padding"):
             if self.document.get(key) is not None:
-                raise not_a_tokenizer(HUGGING_FACE, f"it has {key}; set it to null")
+                raise _not_a_tokenizer(HUGGING_FACE, f"it has {key}; set it to null")
         model = self.document.get("model")
         if not isinstance(model, dict) or model.get("dropout"):
-            raise not_a_tokenizer(HUGGING_FACE, "it has no model, or a model with dropout")
+            raise _not_a_tokenizer(HUGGING_FACE, "it has no model, or a model with dropout")
         self._library = _loaded(self.definition.data)
         added = self._library.get_added_tokens_decoder()
         for entry in self.document.get("added_tokens") or []:
             if self._library.token_to_id(entry["content"]) != entry["id"]:
-                raise not_a_tokenizer(
+                raise _not_a_tokenizer(
                     HUGGING_FACE, f"{entry['content']!r} has not the id {entry['id']} in its model"
                 )
         vocabulary = self._library.get_vocab(True)
@@ -158,8 +237,9 @@ class HuggingFace(Defined):
         if not ids or ids != list(range(len(ids))):
             wrong = next((n for n, i in enumerate(ids) if n != i), 0)
             why = f"ids have a gap or are used twice, first at {wrong}" if ids else "it is empty"
-            raise not_a_tokenizer(HUGGING_FACE, why)
-        alphabet = byte_alphabet() if _mentions(self.document, "ByteLevel") else None
+            raise _not_a_tokenizer(HUGGING_FACE, why)
+        parts = json.dumps([self.document.get("pre_tokenizer"), self.document.get("decoder")])
+        alphabet = byte_alphabet() if '"ByteLevel"' in parts else None
         tables = [b""] * len(ids)
         for token, ident in vocabulary.items():
             tables[ident] = _token_bytes(token, alphabet, bool(model.get("byte_fallback")))
@@ -201,7 +281,7 @@ class Tiktoken(Defined):
                 self.title, pat_str=pattern, mergeable_ranks=ranks, special_tokens=special
             )
         except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
-            raise not_a_tokenizer(TIKTOKEN, str(error)) from None
+            raise _not_a_tokenizer(TIKTOKEN, str(error)) from None
         tables = [b""] * (max(ids) + 1)
         for token, ident in ranks.items():
             tables[ident] = token
@@ -214,8 +294,8 @@ class Tiktoken(Defined):
 
 def make(definition: Definition, eot: str) -> Defined:
     """The tokenizer of a definition."""
-    kinds: Mapping[str, type[Defined]] = {HUGGING_FACE: HuggingFace, TIKTOKEN: Tiktoken}
-    return kinds[definition.file](definition, eot)
+    kind = HuggingFace if definition.file == HUGGING_FACE else Tiktoken
+    return kind(definition, eot)
 
 
 def _loaded(data: bytes) -> Any:
@@ -227,15 +307,11 @@ def _loaded(data: bytes) -> Any:
     except BaseException as error:
         if not is_panic(error) and not isinstance(error, Exception):
             raise
-        raise not_a_tokenizer(HUGGING_FACE, str(error)) from None
+        raise _not_a_tokenizer(HUGGING_FACE, str(error)) from None
     if library.get_vocab_size() > _MOST:
-        raise not_a_tokenizer(HUGGING_FACE, f"it has more than {_MOST:,} tokens")
+        raise _not_a_tokenizer(HUGGING_FACE, f"it has more than {_MOST:,} tokens")
     library.encode_special_tokens = True
     return library
-
-
-def _mentions(document: dict[str, Any], kind: str) -> bool:
-    return f'"{kind}"' in json.dumps([document.get("pre_tokenizer"), document.get("decoder")])
 
 
 def _token_bytes(token: str, alphabet: dict[int, int] | None, byte_fallback: bool) -> bytes:

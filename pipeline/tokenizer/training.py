@@ -1,10 +1,7 @@
 """A byte-level BPE of your own, trained on the kept training documents of a dataset folder.
 
-- Documents are put together again from the rows: those of FineWeb-Edu and own documents from the
-  packed stream, Lean's from the pieces of a file. Validation is never read.
-- The same folder and size give the same bytes: counting is exact, and ties are broken by token.
-
-Usage: `trained = train(open_dataset(folder), 4096)`.
+The same folder and size give the same bytes: counting is exact, and ties are broken by token.
+Validation is never read.
 """
 
 from __future__ import annotations
@@ -58,19 +55,12 @@ def documents(dataset: Any) -> Iterator[str]:
         return
     held: list[bytes] = []
     for row in rows:
-        first, *others = _cut(row["tokens"], tokenizer.eot)
+        first, *others = np.split(row["tokens"], np.flatnonzero(row["tokens"] == tokenizer.eot))
         held.append(tokenizer.decode_bytes(first))
-        for part in others:
+        for part in others:  # each begins with the end of the document before
             yield _text(b"".join(held))
-            held = [tokenizer.decode_bytes(part)]
+            held = [tokenizer.decode_bytes(part[1:])]
     yield _text(b"".join(held))
-
-
-def _cut(tokens: Any, eot: int) -> list[Any]:
-    """A row between the ends of documents."""
-    ends = np.flatnonzero(tokens == eot)
-    parts = np.split(tokens, ends)
-    return [parts[0], *(part[1:] for part in parts[1:])]
 
 
 def _text(data: bytes) -> str:

@@ -1,10 +1,7 @@
 """Which tokenizer a build, a dataset folder or a run uses.
 
-- In a build the definition is an object of the unit store: workers load it from there, once per
-  process, and it is published beside the shards. A dataset folder is whole without its source.
-- A run keeps the tokenizer of its dataset, so that it can write text where the dataset is not.
-
-Usage: `chosen = choose(spec, job)`, `tokenizer_of(folder, lock)`, `saved(run_folder)`.
+In a build the definition is an object of the unit store: workers load it from there, and it is
+published beside the shards. A run keeps the tokenizer of its dataset, to write text without it.
 """
 
 from __future__ import annotations
@@ -23,8 +20,7 @@ from tangobench.pipeline.core.remote import Place
 from tangobench.pipeline.core.shard_reader import broken, map_checked
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.tokenizer.base import EOT_TEXT, Tokenizer
-from tangobench.pipeline.tokenizer.defined import Defined, make
-from tangobench.pipeline.tokenizer.definitions import Definition, read_definition
+from tangobench.pipeline.tokenizer.defined import Defined, Definition, make, read_definition
 from tangobench.pipeline.tokenizer.gpt2 import gpt2
 from tangobench.pipeline.tokenizer.keys import TokenizerKeys, require_same
 
@@ -40,8 +36,7 @@ class _Args(Arguments):
         return [self.definition.file, self.definition.sha256]
 
 
-def _keep(args: _Args, store: Store) -> Output:
-    del store
+def _keep(args: _Args, _: Store) -> Output:
     return Output(args.definition.data)
 
 
@@ -74,9 +69,7 @@ class Choice(Arguments):
 GPT2: Final = Choice()
 
 
-@lru_cache(maxsize=4)
-def _loaded(definition: Definition, eot: str) -> Defined:
-    return make(definition, eot)
+_loaded = lru_cache(maxsize=4)(make)
 
 
 def choose(spec: TokenizerKeys, job: Job) -> Choice:

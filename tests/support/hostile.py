@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.errors import TangobenchError
-from tangobench.pipeline.tokenizer.vocabulary import byte_alphabet
+from tangobench.pipeline.tokenizer.gpt2 import byte_alphabet
 
 COUNT, VALID = 200, 4
 ROOM = 768 << 20  # of address space, above what the libraries have mapped
@@ -418,8 +418,7 @@ def _read_math(path: Path) -> None:
 
 
 def _read_tokenizer(path: Path) -> None:
-    from tangobench.pipeline.tokenizer.defined import make
-    from tangobench.pipeline.tokenizer.definitions import read_definition
+    from tangobench.pipeline.tokenizer.defined import make, read_definition
 
     make(read_definition(str(path)), "<|endoftext|>")
 
