@@ -33,9 +33,8 @@ from tangobench.errors import CorruptionError, InputError
 from tangobench.model.config import ModelConfig
 from tangobench.model.language import LanguageModel, initialise
 from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
-from tangobench.pipeline.tokenizer.defined import Defined
-from tangobench.pipeline.tokenizer.definitions import HUGGING_FACE
-from tangobench.pipeline.tokenizer.vocabulary import (
+from tangobench.pipeline.tokenizer.defined import HUGGING_FACE, Defined
+from tangobench.pipeline.tokenizer.gpt2 import (
     ENCODER,
     MERGES,
     VOCABULARY_SIZE,

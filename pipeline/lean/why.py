@@ -9,8 +9,7 @@ import numpy as np
 
 from tangobench.errors import InputError
 from tangobench.pipeline.core.lock import Lock
-from tangobench.pipeline.core.shard_reader import broken
-from tangobench.pipeline.core.side_tables import SideTable
+from tangobench.pipeline.core.shard_reader import SideTable, broken
 from tangobench.pipeline.lean.rows import TABLE_FILE
 from tangobench.pipeline.reading import Dataset
 

@@ -76,7 +76,7 @@ def _verify_all(args: argparse.Namespace) -> int:
 def _verify_one(args: argparse.Namespace, folder: Any, against: str | None) -> int:
     import tangobench.pipeline.core.no_pandas  # noqa: F401
     from tangobench.pipeline.core.lock import require_root
-    from tangobench.pipeline.core.verify import verify
+    from tangobench.pipeline.core.publish import verify
 
     lock = verify(folder)
     if against is not None:
@@ -172,7 +172,7 @@ def _inspect(args: argparse.Namespace) -> int:
 def _ident(dataset: Any, config: str, row: dict[str, Any]) -> str:
     """What `why` takes to tell the story of a row: of its first document, if there are several."""
     from tangobench.pipeline.api import record_of
-    from tangobench.pipeline.core.side_tables import SideTable
+    from tangobench.pipeline.core.shard_reader import SideTable
 
     lock = dataset.lock
     if "doc_index" not in row:
@@ -189,7 +189,7 @@ def _ident(dataset: Any, config: str, row: dict[str, Any]) -> str:
 
 def _plain(dataset: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
     """A row as plain values: its columns, its pieces of text and which of them are scored."""
-    from tangobench.pipeline.rows import pieces, row_view
+    from tangobench.pipeline.reading import pieces, row_view
 
     view = row_view(dataset.lock, config, row)
     return {
