@@ -1,9 +1,7 @@
 """The library's front door: build a dataset, plan it, look one up.
 
-- `build` gives the same root as the command line, a flow or a cluster.
-- A folder that already holds the asked-for dataset is verified, not rebuilt.
-
-Usage: `built = build("lean", "sample", out="out"); built.lock.root`.
+`build` gives the same root as the command line, a flow or a cluster. A folder that already holds
+the asked-for dataset is verified, not rebuilt.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from tangobench.pipeline.core.build import Job, Result
 from tangobench.pipeline.core.cards import stated
 from tangobench.pipeline.core.files import exclusive
 from tangobench.pipeline.core.hashing import sha256_bytes
-from tangobench.pipeline.core.lock import Lock, read_lock
+from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.pool import Runner, SerialRunner, make_runner
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.publish import verify
@@ -109,19 +107,15 @@ def door(name: str, what: str) -> Any:
     known = {**DATASETS, **tests, **OWN}
     if name not in known:
         choice = ", ".join([*DATASETS, *tests])
-        raise UsageError(
-            f"no dataset {name!r}",
-            kind="no-such-dataset",
-            fix=f"choose {choice} or a manifest of your own: tangobench init --help",
-        )
+        fix = f"choose {choice} or a manifest of your own: tangobench init --help"
+        raise UsageError(f"no dataset {name!r}", kind="no-such-dataset", fix=fix)
     return getattr(_room(known[name], _ROOMS[what]), what)
 
 
 def _room(package: str, room: str) -> Any:
     """A module of a dataset's package, or the dataset's single module."""
     module = importlib.import_module(package)
-    has_rooms = hasattr(module, "__path__")
-    return importlib.import_module(f"{package}.{room}") if has_rooms else module
+    return importlib.import_module(f"{package}.{room}") if hasattr(module, "__path__") else module
 
 
 def kind_of(lock: Lock) -> str:
@@ -176,10 +170,8 @@ def build(name: str, profile: str = "sample", *, workers: int = 1, **options: An
 
 def plan(request: Request, workers: int = 1) -> dict[str, Any]:
     """Bytes, time and disk that a build would take."""
-    planned: dict[str, Any] = door(request.kind or request.name, "plan")(
-        resolved(request), request.source, workers
-    )
-    return planned
+    make = door(request.kind or request.name, "plan")
+    return dict(make(resolved(request), request.source, workers))
 
 
 def run(request: Request, runner: Runner, reporter: Reporter | None = None) -> Built:
@@ -222,27 +214,7 @@ def _build(request: Request, spec: Any, job: Job) -> Lock:
     result: Result = door(request.kind or request.name, "build")(spec, request.source, job)
     card = stated(result.card, request.title, request.licence, request.source_url)
     result = dataclasses.replace(result, card=card)
-    return publish.publish(
-        request.folder,
-        request.name,
-        request.profile,
-        as_dict(spec),
-        result,
-        job,
-        _run(job, result, began),
-    )
-
-
-def _finished(folder: Place) -> Lock | None:
-    try:
-        read_lock(folder)
-        return verify(folder)
-    except TangobenchError:
-        return None
-
-
-def _run(job: Job, result: Result, began: float) -> dict[str, Any]:
-    return {
+    run = {
         "tangobench": __version__,
         "command": sys.argv,
         "host": platform.node(),
@@ -252,3 +224,13 @@ def _run(job: Job, result: Result, began: float) -> dict[str, Any]:
         "stages": job.stages,
         "origin": result.origin,
     }
+    return publish.publish(
+        request.folder, request.name, request.profile, as_dict(spec), result, job, run
+    )
+
+
+def _finished(folder: Place) -> Lock | None:
+    try:
+        return verify(folder)
+    except TangobenchError:
+        return None

@@ -2,11 +2,8 @@
 
 - Every shard is verified before its rows are written, and the rows are hashed again as they were
   written: they have the dataset's `content_root`, or there is no export.
-- DIR appears whole under its name or not at all. `export.json` in it says which dataset it holds.
 - parquet: DIR/CONFIG/SPLIT-00000-of-0000N.parquet, one file per shard.
 - hf: `datasets.load_from_disk("DIR/CONFIG")["SPLIT"]`.
-
-Usage: `export_rows(open_dataset("out/lean-sample"), Path("rows"), "parquet")`.
 """
 
 from __future__ import annotations
@@ -41,12 +38,8 @@ _BATCH: Final = 1024
 def require_new(target: Path) -> None:
     """Refuse to write into a folder that holds something."""
     if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
-        raise UsageError(
-            f"{target} is not empty",
-            kind="not-empty",
-            fix="name a new or empty folder",
-            path=str(target),
-        )
+        why, fix = f"{target} is not empty", "name a new or empty folder"
+        raise UsageError(why, kind="not-empty", fix=fix, path=str(target))
 
 
 def export_rows(dataset: Dataset, target: Path, form: Format) -> str:

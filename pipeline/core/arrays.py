@@ -60,14 +60,11 @@ def unpack(data: Any) -> dict[str, NDArray]:
     """Views of the arrays in a buffer."""
     view = memoryview(data)
     start = 8 + int.from_bytes(view[:8], "little")
-    return {
-        name: np.frombuffer(view, _dtype(kind), count, start + position)
-        for name, kind, position, count in json.loads(bytes(view[8:start]))
-    }
-
-
-def _dtype(kind: Any) -> np.dtype[Any]:
-    return np.dtype(kind if isinstance(kind, str) else [tuple(field) for field in kind])
+    found = {}
+    for name, kind, position, count in json.loads(bytes(view[8:start])):
+        dtype = np.dtype(kind if isinstance(kind, str) else [tuple(field) for field in kind])
+        found[name] = np.frombuffer(view, dtype, count, start + position)
+    return found
 
 
 class Section(NamedTuple):
@@ -107,18 +104,9 @@ def read(section: Section, store: Store) -> dict[str, NDArray]:
 
 
 def pack_texts(name: str, texts: Sequence[str] | pa.Array) -> dict[str, NDArray]:
-    """Texts as two arrays."""
-    if isinstance(texts, pa.Array):
-        return _pack_arrow(name, texts)
-    encoded = [text.encode() for text in texts]
-    return {
-        name: np.frombuffer(b"".join(encoded), np.uint8),
-        f"{name}_offsets": offsets_of([len(text) for text in encoded]),
-    }
-
-
-def _pack_arrow(name: str, texts: pa.Array) -> dict[str, NDArray]:
-    """An Arrow array of large strings; a null becomes an empty text."""
+    """Texts as two arrays, their UTF-8 bytes and offsets; a null becomes an empty text."""
+    if not isinstance(texts, pa.Array):
+        texts = pa.array(texts, pa.large_string())
     texts = texts.fill_null("") if texts.null_count else texts
     _, bounds, values = texts.buffers()
     first, stop = texts.offset, texts.offset + len(texts) + 1

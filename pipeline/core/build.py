@@ -1,13 +1,9 @@
 """Builds: stages of independent units, each a pure function of its inputs.
 
-- A stage's arguments are a frozen dataclass; its `key()` is exactly what decides the output.
-- A unit's key is the digest of (stage name, stage version, that); a finished unit is found again
-  under its key, so the same command resumes where a killed one stopped.
+- A unit's key is the digest of (stage name, stage version, `key()` of its arguments); a finished
+  unit is found again under its key, so the same command resumes where a killed one stopped.
 - A unit returns one whole object and a small JSON record, never data through the runner.
 - Where and how units run (processes, Prefect, Dask) cannot change a byte: results are ordered.
-
-Usage: `TOKENS = Stage("tokens", 1, encode_file)`, then
-`records = job.run(TOKENS, [TOKENS.unit("a.parquet", TokensArgs(...))])`.
 """
 
 from __future__ import annotations
@@ -28,23 +24,10 @@ from tangobench.pipeline.core.hashing import Sink, digest
 from tangobench.pipeline.core.pool import Runner, SerialRunner
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.remote import Access
-from tangobench.pipeline.core.store import Record, Store
+from tangobench.pipeline.core.store import Record as Record  # noqa: PLC0414 - re-exported
+from tangobench.pipeline.core.store import Store
 
 A = TypeVar("A")
-
-__all__ = [
-    "Arguments",
-    "Job",
-    "Output",
-    "Record",
-    "Result",
-    "ShardFile",
-    "SideFile",
-    "Stage",
-    "Streamed",
-    "Unit",
-    "UnitResult",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +54,7 @@ class Arguments(_Fields):
     __slots__ = ()
 
     def key(self) -> Any:
-        """What decides the output, as JSON values: content and rules, never a place.
-
-        All fields in order (one field alone as it is), unless a stage says otherwise.
-        """
+        """What decides the output, as JSON: all fields in order, or the one, but never a place."""
         values = [_key(value) for value in self.plain().values()]
         return values if len(values) > 1 else values[0]
 
@@ -100,10 +80,7 @@ class UnitResult(_Fields):
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What it returns if the object is large: a function that writes it and returns the record.
-
-    `size` is about the object's, for the message of a full disk.
-    """
+    """What it returns if the object is large: a function that writes about `size` bytes."""
 
     write: Callable[[Sink], dict[str, Any]]
     size: int
@@ -122,9 +99,8 @@ def shard_unit(columns: dict[str, shards.Column], *, batch_rows: int) -> Streame
 class Unit:
     """One independent piece of a stage, best made by `Stage.unit`.
 
-    `inputs` are its `Arguments`. Plain JSON values work too: they decide the output, and `args` is
-    what the function receives instead of them. For progress: `weight` is the relative cost, and
-    units of one `part` (a module, say) have an ETA of their own beside that of the stage.
+    `inputs` (`Arguments` or JSON values) decide the output; the function receives `args` instead
+    if there are any. `weight` is the relative cost; units of one `part` have an ETA of their own.
     """
 
     label: str
@@ -160,29 +136,26 @@ class Task:
     key: str
     store: Store
 
+    @property
+    def where(self) -> str:
+        """For messages."""
+        return f"in stage {self.stage.name}, unit {self.unit.label}"
+
 
 # Faults of a line or a device that may be gone a moment later.
-_PASSING_CODES: Final = {
-    errno.EIO,
-    errno.EAGAIN,
-    errno.EINTR,
-    errno.ESTALE,
-    errno.ETIMEDOUT,
-    errno.ECONNRESET,
-    errno.ENETDOWN,
-    errno.ENETUNREACH,
-    errno.EHOSTUNREACH,
+_PASSING: Final = (BlockingIOError, InterruptedError, TimeoutError, ConnectionResetError)
+_PASSING_CODES: Final = {errno.EIO, errno.ESTALE} | {
+    *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH),
 }
-_PASSING: Final = {"store-unreachable", "disk-error"}
+_PASSING_KINDS: Final = {"store-unreachable", "disk-error"}
 _PAUSES: Final = (1.0, 5.0)  # seconds before the second and the third try
 
 
-def is_passing(error: BaseException) -> bool:
-    """Whether an error is an I/O fault that may be gone a moment later."""
+def _is_passing(error: OSError | TangobenchError) -> bool:
     if isinstance(error, TangobenchError):
-        return error.kind in _PASSING
+        return error.kind in _PASSING_KINDS
     # Network libraries raise OSErrors without a number.
-    return isinstance(error, OSError) and (error.errno is None or error.errno in _PASSING_CODES)
+    return isinstance(error, _PASSING) or error.errno in {None, *_PASSING_CODES}
 
 
 def execute(task: Task) -> tuple[Record, bool]:
@@ -190,17 +163,14 @@ def execute(task: Task) -> tuple[Record, bool]:
 
     A passing I/O fault is tried again here, where the unit runs, so that every runner has it.
     """
-    for pause in _PAUSES:
+    for pause in (*_PAUSES, None):
         try:
             return _attempt(task)
         except (OSError, TangobenchError) as error:
-            if not is_passing(error):
+            if pause is None or not _is_passing(error):
                 raise _told(error, task) from None
         time.sleep(pause)
-    try:
-        return _attempt(task)
-    except (OSError, TangobenchError) as error:
-        raise _told(error, task) from None
+    raise AssertionError("the last try returns or raises")
 
 
 def _attempt(task: Task) -> tuple[Record, bool]:
@@ -216,31 +186,24 @@ def _attempt(task: Task) -> tuple[Record, bool]:
     except (OSError, TangobenchError):
         raise
     except MemoryError:
+        fix = "run again with fewer --workers; finished units are kept"
         raise ResourceError(
-            f"out of memory in stage {task.stage.name}, unit {unit.label}",
-            kind="out-of-memory",
-            fix="run again with fewer --workers; finished units are kept",
-            unit=unit.label,
+            f"out of memory {task.where}", kind="out-of-memory", fix=fix, unit=unit.label
         ) from None
     except Exception as error:
-        raise _portable(error, f"in stage {task.stage.name}, unit {unit.label}") from None
+        raise _portable(error, task.where) from None
 
 
 def _told(error: OSError | TangobenchError, task: Task) -> Exception:
-    if isinstance(error, OSError):
-        return _system_error(error, task)
-    error.details.setdefault("unit", task.unit.label)
-    return error
-
-
-def _system_error(error: OSError, task: Task) -> Exception:
-    """A full temporary disk, a limit, a broken device: no bug of ours."""
-    where = f"in stage {task.stage.name}, unit {task.unit.label}"
+    """An OSError is a full temporary disk, a limit or a broken device: no bug of ours."""
+    if isinstance(error, TangobenchError):
+        error.details.setdefault("unit", task.unit.label)
+        return error
     if error.errno is None:
-        return _portable(error, where)
+        return _portable(error, task.where)
     full = error.errno in FULL
     return ResourceError(
-        f"{os.strerror(error.errno)}: {error.filename or 'no file named'}, {where}",
+        f"{os.strerror(error.errno)}: {error.filename or 'no file named'}, {task.where}",
         kind="disk-full" if full else "system-error",
         fix="free space there or set TMPDIR to a larger disk; the same command resumes"
         if full

@@ -99,10 +99,7 @@ def _temporary(folder: Path, target: Path) -> Path:
 
 @contextlib.contextmanager
 def atomic_file(path: Path, *, needed: int = 0, scratch: Path | None = None) -> Iterator[Unnamed]:
-    """A file to write to, which appears at `path` only if the block succeeds.
-
-    `scratch` is a folder on the same file system for the temporary name.
-    """
+    """A file that appears at `path` if the block succeeds; `scratch` is on its file system."""
     with (
         explain_os_errors(path, needed),
         unnamed_file(scratch or path.parent, path, needed) as file,
@@ -131,10 +128,7 @@ def partial_folder(target: Path) -> Iterator[Path]:
 
 
 def link_atomic(source: Path, path: Path) -> bool:
-    """Make `path` another name of `source`, a file that is never written again.
-
-    False if that is impossible (another file system, no permission): a copy then works or says why.
-    """
+    """Make `path` another name of `source`, a file never written again; False if that cannot be."""
     temporary = _temporary(path.parent, path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -222,10 +216,7 @@ def _room(path: Path) -> str:
 def exclusive(
     path: Path, *, wait_seconds: float = 0.0, say: Callable[[str], None] | None = None
 ) -> Iterator[None]:
-    """Hold `path` as a lock; the kernel releases it when the process dies, so none goes stale.
-
-    A wait is announced once through `say`.
-    """
+    """Hold `path` as a lock, which the kernel releases; a wait is announced once through `say`."""
     with explain_os_errors(path, 0):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -332,10 +323,7 @@ def _inside(folder: Path, path: Path) -> int:
 
 
 def _blob(folder: Path, path: Path) -> Path:
-    """Where a link of a Hugging Face cache leads: REPO/snapshots/REVISION/… to REPO/blobs/….
-
-    That is how such a cache stores its files, and the one link that is followed inside a folder.
-    """
+    """Where a link of a Hugging Face cache leads (REPO/snapshots/REVISION/… to REPO/blobs/…)."""
     target = Path(os.path.realpath(path))
     here = Path(os.path.realpath(folder))
     for place in (here, *here.parents):

@@ -1,11 +1,7 @@
 """Digests of files, JSON values and table rows: the only place that decides what a hash covers.
 
-- `canonical_json` has one byte sequence per value: sorted keys, no spaces, UTF-8, no NaN.
-- `Sink` hashes bytes on their way to wherever they go.
-- `RowsHasher` hashes the logical content of rows: neither the container (stream, file, Parquet),
-  nor chunking, nor batch size, nor offsets reach the digest.
-
-Usage: `digest({"spec": {...}})`, `rows_sha256(table)`.
+`RowsHasher` hashes the logical content of rows: neither the container (stream, file, Parquet), nor
+chunking, nor batch size, nor offsets reach the digest.
 """
 
 from __future__ import annotations
@@ -20,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_CHUNK: Final = 1 << 22
 _PIECE: Final = 1 << 21  # of a sink: stays in the cache from being filled to being written
 
 
@@ -43,18 +38,12 @@ def sha256_bytes(data: Any) -> str:
 
 def sha256_file(path: Path) -> str:
     """sha256 (hex) of a file's bytes, read in chunks."""
-    hasher = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
-        while chunk := file.read(_CHUNK):
-            hasher.update(chunk)
-    return hasher.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class Sink:
-    """Bytes on their way to `send`, hashed and counted; a file, as far as Arrow is concerned.
-
-    They pass through one small buffer: whoever sends them to a file never holds them all.
-    """
+    """Bytes on their way to `send`, hashed and counted; a file, as far as Arrow is concerned."""
 
     closed: Final = False
 

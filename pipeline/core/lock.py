@@ -325,10 +325,7 @@ def _committed_contents() -> dict[str, str]:
 
 
 def proven_content(data: Mapping[str, Any]) -> str | None:
-    """The content root that was recorded of a dataset, or that of the committed lock of its root.
-
-    Checkpoints and results of earlier versions hold a root alone.
-    """
+    """The recorded content root; of earlier versions, that of the committed lock with its root."""
     return data.get("content_root") or _committed_contents().get(data["root"])
 
 

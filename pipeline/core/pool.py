@@ -1,10 +1,7 @@
 """Runners: the same units one after another or in worker processes, results in order.
 
-- Results come in the order of the items; at most a few items per worker are in flight.
-- A worker that dies (killed, out of memory) fails the run within a second and names what it did.
-- Workers end by themselves when the main process is gone, so nothing is left behind.
-
-Usage: `with ProcessRunner(2) as runner: list(runner.map(fn, items, labels))`.
+A worker that dies (killed, out of memory) fails the run within a second and names what it did.
+Workers end by themselves when the main process is gone, so nothing is left behind.
 """
 
 from __future__ import annotations
@@ -86,22 +83,21 @@ class ProcessRunner:
         """Results in order; on any failure the workers are stopped at once."""
         waiting = collections.deque(zip(items, labels, strict=True))
         running: collections.deque[tuple[Future[Value], str]] = collections.deque()
-        pool = self._start()
+        pool = self._pool = self._pool or start_pool(self._workers, self._start_method)
         try:
             while waiting or running:
                 while waiting and len(running) < self._workers * _IN_FLIGHT:
                     item, label = waiting.popleft()
                     running.append((pool.submit(function, item), label))
-                future, _ = running[0]
-                value = future.result()
+                value = running[0][0].result()
                 running.popleft()
                 yield value
-        except BrokenProcessPool:
-            self._stop()
+        except BaseException as error:
+            stop_pool(pool)
+            self._pool = None
+            if not isinstance(error, BrokenProcessPool):
+                raise
             raise worker_died([label for future, label in running if _lost(future)]) from None
-        except BaseException:
-            self._stop()
-            raise
 
     def close(self) -> None:
         """Let idle workers end."""
@@ -109,23 +105,12 @@ class ProcessRunner:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
 
-    def _start(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            self._pool = start_pool(self._workers, self._start_method)
-        return self._pool
-
-    def _stop(self) -> None:
-        if self._pool is not None:
-            stop_pool(self._pool)
-            self._pool = None
-
 
 class _Pool(ProcessPoolExecutor):
     """Workers that do not run the caller's main script again.
 
-    Units are functions of importable modules, so workers need no main module; without this a
-    script that lacks an `if __name__ == "__main__"` guard, or one read from standard input, would
-    fail in every worker.
+    Without this a script that lacks a guard of `__main__`, or one read from standard input, would
+    fail in every worker; units are functions of importable modules.
     """
 
     def _spawn_process(self) -> None:
@@ -169,19 +154,14 @@ def _explain_no_workers() -> Iterator[None]:
 
 def stop_pool(pool: ProcessPoolExecutor) -> None:
     """End the workers at once, whatever they do."""
-    processes = list((pool._processes or {}).values())
-    for process in processes:
+    for process in list((pool._processes or {}).values()):
         with contextlib.suppress(Exception):
             process.terminate()
     pool.shutdown(wait=True, cancel_futures=True)
 
 
 def make_runner(workers: int, *, preload: Sequence[str] = ()) -> Runner:
-    """The runner for a worker count; one worker needs no process of its own.
-
-    `preload` names modules that workers inherit loaded: the fork server starts before this process
-    has imported anything.
-    """
+    """The runner for a worker count; workers inherit the modules that `preload` names."""
     return SerialRunner() if workers == 1 else ProcessRunner(workers, preload=preload)
 
 

@@ -1,10 +1,7 @@
 """What a person sees of a long job: stage, share done, rate, ETA and memory.
 
-- On a terminal one line is redrawn; elsewhere a plain line is printed at most every few seconds.
-- Everything goes to standard error; results go to standard output.
-- `NO_COLOR`, `--quiet` and a missing terminal are honoured.
-
-Usage: `reporter = Reporter(); reporter.start("tokens", 12, 3.0); reporter.advance(1.0)`.
+On a terminal one line is redrawn; elsewhere a plain line is printed at most every few seconds.
+Everything goes to standard error; `NO_COLOR`, `--quiet` and a missing terminal are honoured.
 """
 
 from __future__ import annotations
@@ -34,15 +31,10 @@ class Reporter:
         self._stream: TextIO = getattr(stream, "unfiltered", stream)  # it has codes of its own
         self._quiet = quiet
         self._live = self._stream.isatty() and not quiet
-        self._bold, self._plain = (
-            ("\x1b[1m", "\x1b[0m") if self._live and not os.environ.get("NO_COLOR") else ("", "")
-        )
+        colour = self._live and not os.environ.get("NO_COLOR")
+        self._bold, self._plain = ("\x1b[1m", "\x1b[0m") if colour else ("", "")
         self._cleared = "\r\x1b[2K" if self._live else ""
-        self._stage = ""
-        self._units = self._done = self._reused = 0
-        self._weight = self._weight_done = self._weight_new = 0.0
-        self._parts: dict[str, float] = {}
-        self._began = self._drawn = 0.0
+        Reporter.start(self, "", 0, 0.0)
 
     @property
     def quiet(self) -> bool:
@@ -61,7 +53,7 @@ class Reporter:
         self, stage: str, count: int, weight: float, parts: Mapping[str, float] | None = None
     ) -> None:
         """Begin a stage of `count` units that weigh `weight` together, by named part if it has."""
-        self._parts = dict(parts or {})
+        self._parts: dict[str, float] = dict(parts or {})
         self._stage, self._units, self._weight = printable(stage), count, weight or 1.0
         self._done = self._reused = 0
         self._weight_done = self._weight_new = 0.0
@@ -116,20 +108,14 @@ class Reporter:
         # What is read most comes first: a narrow terminal cuts the rest off.
         fields = [f"{self._bold}{self._stage}{self._plain} {self._share():4.0%}", f"{left} left"]
         fields += [printable(label)] if label else []
-        fields += [
-            f"{self._done:,}/{units(self._units, self.noun)}",
-            self._rate(seconds),
-            memory(),
-        ]
+        fields += [f"{self._done:,}/{units(self._units, self.noun)}", self._rate(seconds), memory()]
         return " · ".join(fields)
 
     def _draw(self, line: str) -> None:
-        if self._quiet:
-            return
         if self._live:
             width = shutil.get_terminal_size().columns - 1 + len(self._bold + self._plain)
             self._write(f"{self._cleared}{line[:width]}")
-        else:
+        elif not self._quiet:
             self._write(f"{line}\n")
 
     def _write(self, text: str) -> None:
@@ -166,5 +152,4 @@ def size(count: float) -> str:
 
 def memory() -> str:
     """Peak memory of this process."""
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return f"{size(own * 1024)} peak"
+    return f"{size(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)} peak"

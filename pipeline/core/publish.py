@@ -47,6 +47,7 @@ from tangobench.pipeline.core.shard_reader import Shard, SideTable, broken, shar
 from tangobench.pipeline.core.store import Store
 
 _LIBRARIES: Final = ("numpy", "polars", "pyarrow", "tiktoken", "sympy", "mathematics_dataset")
+_RECORDED: Final = ("source", "tokenizer", "configs", "counts", "drops", "notes")
 _WRITERS: Final = 4
 # Names that builds give: anything else in a dataset folder was put there by somebody.
 _OURS: Final = re.compile(
@@ -147,10 +148,7 @@ def publish(
     job: Job,
     run: dict[str, Any],
 ) -> Lock:
-    """Put a finished build in place and return its lock.
-
-    `run` holds timings, host, paths and dates: all that may differ between equal builds.
-    """
+    """Put a finished build in place; `run` holds what may differ between equal builds."""
     sealed = seal(_lock_data(name, profile, spec, result, job.store))
     _refuse_other_root(folder, sign({**sealed}))
     sources = {shard.path: shard.record.address for shard in result.shards}
@@ -205,15 +203,8 @@ def _lock_data(
     name: str, profile: str, spec: dict[str, Any], result: Result, store: Store
 ) -> dict[str, Any]:
     return {
-        "name": name,
-        "profile": profile,
-        "spec": spec,
-        "source": result.source,
-        "tokenizer": result.tokenizer,
-        "configs": result.configs,
-        "counts": result.counts,
-        "drops": result.drops,
-        "notes": result.notes,
+        **{"name": name, "profile": profile, "spec": spec},
+        **{field: getattr(result, field) for field in _RECORDED},
         **({"provenance": result.provenance} if result.provenance else {}),
         "shards": [
             {"path": s.path, "config": s.config, "split": s.split, **s.record.result["shard"]}

@@ -1,13 +1,9 @@
 """Uploading a dataset or model folder to a Hugging Face hub, in one commit.
 
-- A dataset is verified byte by byte first; a damaged one is never uploaded.
-- Only files that the lock names go up. `run.json` stays here: it tells the host, paths and times.
-  Of a model only weights, JSON, logs, recipe and Markdown do, and none that names this machine.
-- A folder of several datasets and models is refused, and they are named.
+- A dataset is verified byte by byte first. Only files that the lock names go up: `run.json` tells
+  the host, paths and times. Of a model no file goes up that names this machine.
 - One commit holds everything, so a reader sees the old dataset or the new one, never a mixture;
   shards of an earlier push that the new lock does not name are removed in the same commit.
-
-Usage: `upload = plan_push(Path("out/lean-sample"), "me/lean"); push(upload)`.
 """
 
 from __future__ import annotations
@@ -79,10 +75,7 @@ def push(upload: Upload) -> str:
         ]
         operations += [CommitOperationDelete(path_in_repo=file) for file in stale(upload, there)]
         commit = api.create_commit(
-            upload.repository,
-            operations,
-            commit_message=upload.message,
-            repo_type=upload.kind,
+            upload.repository, operations, commit_message=upload.message, repo_type=upload.kind
         )
     except (HfHubHTTPError, OSError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
@@ -104,17 +97,10 @@ def stale(upload: Upload, there: list[str]) -> list[str]:
 
 
 def _dataset_files(folder: Path) -> tuple[tuple[str, ...], str]:
-    lock = verify(folder)
-    _require_licence(folder)
-    files = [entry["path"] for entry in lock.shards + lock.side_files]
-    message = f"{lock.name} {lock.profile}, root {lock.root}"
-    return (*sorted(files), LOCK_NAME), message
-
-
-def _require_licence(folder: Path) -> None:
-    """Refuse to publish rows whose licence nobody has stated."""
+    """What the lock names; rows whose licence nobody has stated are refused."""
     from huggingface_hub import DatasetCard
 
+    lock = verify(folder)
     if DatasetCard.load(folder / CARD_NAMES[0]).data.license == NOT_STATED:
         raise UsageError(
             f"the licence of the rows in {folder} is not stated",
@@ -123,6 +109,8 @@ def _require_licence(folder: Path) -> None:
             "units are kept",
             path=str(folder),
         )
+    files = [entry["path"] for entry in lock.shards + lock.side_files]
+    return (*sorted(files), LOCK_NAME), f"{lock.name} {lock.profile}, root {lock.root}"
 
 
 def _model_files(folder: Path) -> tuple[tuple[str, ...], str]:

@@ -247,10 +247,7 @@ def _asked(headers: Mapping[str, Any]) -> float:
 
 
 class PatientFile(io.RawIOBase):
-    """A remote file for readers that know nothing of networks: reads are tried again.
-
-    After a failure the file is opened anew: a client may have cached half of an answer.
-    """
+    """A remote file whose reads are tried again, for readers that know nothing of networks."""
 
     def __init__(self, opened: Callable[[], Any], seconds: float, what: str) -> None:
         self._opened, self._seconds, self._what = opened, seconds, what
@@ -278,7 +275,7 @@ class PatientFile(io.RawIOBase):
             if len(data) != count:
                 raise EOFError(f"{len(data):,} bytes came, {count:,} were asked for")
         except Exception:
-            self._handle = None
+            self._handle = None  # open it anew: a client may have cached half of an answer
             raise
         return data
 

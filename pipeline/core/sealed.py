@@ -1,13 +1,11 @@
 """JSON that carries a checksum of itself: locks, checkpoints, results, unit records, log lines.
 
-- An object has one spelling per form, so a changed byte that changes no value is refused too.
-- `unseal` raises nothing but `Broken` (a `ValueError`), whose text says what is wrong.
-
-Usage: `path.write_bytes(seal({"step": 3})); unseal(path.read_bytes())["step"]`.
+An object has one spelling per form, so a changed byte that changes no value is refused too.
 """
 
 from __future__ import annotations
 
+import functools
 import hmac
 import json
 from collections.abc import Callable
@@ -47,18 +45,15 @@ def pretty_json(value: Any, indent: str = "") -> str:
 def case_json(report: dict[str, Any]) -> str:
     """A report of measurements, one line per case: items of each top-level value on own lines."""
 
-    def line(value: Any) -> str:
-        return json.dumps(value, ensure_ascii=False)
-
+    line = functools.partial(json.dumps, ensure_ascii=False)
     parts = []
     for key, value in report.items():
         text = line(value)
         if isinstance(value, list) and value:
             text = "[\n  " + ",\n  ".join(map(line, value)) + "\n ]"
         elif isinstance(value, dict) and value:
-            text = (
-                "{\n  " + ",\n  ".join(f"{line(k)}: {line(v)}" for k, v in value.items()) + "\n }"
-            )
+            cases = (f"{line(k)}: {line(v)}" for k, v in value.items())
+            text = "{\n  " + ",\n  ".join(cases) + "\n }"
         parts.append(f"{line(key)}: {text}")
     return "{\n " + ",\n ".join(parts) + "\n}\n"
 

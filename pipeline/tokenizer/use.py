@@ -76,10 +76,9 @@ def choose(spec: TokenizerKeys, job: Job) -> Choice:
     """The tokenizer of a build, checked and put where workers find it."""
     if spec.tokenizer == "gpt2":
         if spec.eot != EOT_TEXT:
+            fix = f'set eot = "{EOT_TEXT}", or name another tokenizer'
             raise InputError(
-                f"GPT-2 has no special token {spec.eot!r}",
-                kind="eot-missing",
-                fix=f'set eot = "{EOT_TEXT}", or name another tokenizer',
+                f"GPT-2 has no special token {spec.eot!r}", kind="eot-missing", fix=fix
             )
         return GPT2
     definition = read_definition(spec.tokenizer)
