@@ -74,11 +74,13 @@ def read_document(path: Path) -> dict[str, Any]:
     try:
         return parsed_toml(read_untrusted(path, limit=_LARGEST_FILE, links=True))
     except OSError as error:
-        why, fix = f"cannot read the spec {path}: {error.strerror}", "name a TOML file you may read"
+        missing = isinstance(error, FileNotFoundError)
+        why = f"no spec at {path}" if missing else f"cannot read the spec {path}: {error.strerror}"
+        fix = "name a TOML file that exists and that you may read"
         raise UsageError(why, kind="spec-missing", fix=fix) from None
     except (ValueError, RecursionError) as error:
         why = f"{path} is not valid TOML: {error}"
-        raise UsageError(why, kind="spec-syntax", fix="correct that line") from None
+        raise UsageError(why, kind="spec-syntax", fix="mend that line") from None
 
 
 def parsed_toml(data: bytes) -> dict[str, Any]:
