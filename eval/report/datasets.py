@@ -27,8 +27,7 @@ from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.progress import size
 from tangobench.pipeline.core.shard_reader import map_checked
-from tangobench.pipeline.reading import Dataset, Rows
-from tangobench.pipeline.rows import pieces, row_view
+from tangobench.pipeline.reading import Dataset, Rows, pieces, row_view
 
 NDArray = np.ndarray[Any, Any]
 
