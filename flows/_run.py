@@ -71,7 +71,7 @@ def _through_pool(batch: Batch, pool: ProcessPoolExecutor) -> Done:
 @task(name="verify", task_run_name="verify {folder}", cache_policy=NO_CACHE, persist_result=False)
 def verify_folder(folder: str) -> dict[str, Any]:
     """Check every byte of a dataset folder; returns its lock."""
-    from tangobench.pipeline.core.verify import verify
+    from tangobench.pipeline.core.publish import verify
 
     return verify(Path(folder)).data
 

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Final, NotRequired
 
-from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from tangobench.errors import CorruptionError, MismatchError
@@ -84,7 +84,6 @@ class _Training(TypedDict):  # What training took
 
 
 class _Result(TypedDict):  # A scored run; recipe, seeds and names are checked elsewhere
-    __pydantic_config__ = ConfigDict(regex_engine="python-re")  # type: ignore[misc]
     run: Name
     data: dict[str, str]
     model: _Model
