@@ -28,7 +28,7 @@ from tangobench.model.config import ARCHS, Arch, is_known
 from tangobench.model.training.recipes import Recipe, Run
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import digest, sha256_bytes
-from tangobench.pipeline.core.lock_schema import NAME
+from tangobench.pipeline.core.lock import NAME
 from tangobench.pipeline.core.remote import Place, place_of
 
 _DATA: Final = "dataset.txt"
