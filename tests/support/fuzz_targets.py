@@ -23,10 +23,10 @@ from tangobench.errors import CorruptionError, UsageError
 from tangobench.eval.scoring.packed import RUNS, pack, unpack
 from tangobench.pipeline import api
 from tangobench.pipeline.core import sealed, shards
-from tangobench.pipeline.core.contents import Rules
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import read_lock, seal, sign
 from tangobench.pipeline.core.shard_reader import Shard
+from tangobench.pipeline.core.shards import Rules
 from tangobench.pipeline.core.spec import manifest_file, read_spec
 from tangobench.pipeline.core.store import Record
 from tangobench.pipeline.fineweb.keys import normalise_url
