@@ -79,7 +79,7 @@ def cli_page() -> str:
             parts += ["", *lines]
         examples = re.findall(r"^  (tangobench .*)$", parser.epilog or "", re.M)
         if examples:
-            parts += ["", "```text", *examples, "```"]
+            parts += ([] if lines else [""]) + [f"- for example `{'`, `'.join(examples)}`"]
     return "\n".join(parts) + "\n"
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @command("recipes")
 def _recipes(args: argparse.Namespace) -> int:
-    """List the training recipes; `recipes show NAME` prints one as TOML.
+    """List the training recipes; `recipes show NAME` prints one (or a file's) as TOML.
 
     `recipes` lists all, `recipes PATTERN` those whose name fits (mini-*, tango). `recipes show NAME
     > mine.toml` gives a file for `train --recipe mine.toml`; a file may also say base = "NAME" and
@@ -43,10 +43,10 @@ def _recipes(args: argparse.Namespace) -> int:
       recipes show mini-dm_math-tango > mine.toml
     """
     from tangobench.model.training.recipe_files import as_toml
-    from tangobench.model.training.recipes import RECIPES, find
+    from tangobench.model.training.recipes import RECIPES
 
     if args.words[:1] == ["show"] and len(args.words) == 2:
-        recipe = find(args.words[1]).recipe
+        recipe = named_run(args.words[1], ()).recipe
         # Without its name: a file is named after itself.
         return show(args, recipe.as_json(), *as_toml(recipe).splitlines()[1:])
     if len(args.words) > 1 or args.words == ["show"]:

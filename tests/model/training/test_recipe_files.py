@@ -138,5 +138,9 @@ def test_recipes_are_listed_and_shown(capsys, tmp_path):
     assert main(["recipes", "show", "mini-lean-gau"]) == 0
     recipe = read_recipe(written(tmp_path, capsys.readouterr().out))
     assert named(recipe, "mini-lean-gau") is RECIPES["mini-lean-gau"]
+    mine = tmp_path / "mine.toml"
+    mine.write_text('base = "mini-lean-gau"\nsteps = 70\n')
+    assert main(["recipes", "show", str(mine)]) == 0
+    assert "steps = 70\n" in capsys.readouterr().out
     for words in (["nothing-like-it"], ["show"], ["a", "b"], ["show", "mini-lean-gao"]):
         assert main(["recipes", *words]) == 2
