@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def _run(args: argparse.Namespace) -> int:
     where = Where(workers=args.workers, runner=args.runner, address=args.address)
     with recorded(Place(root=Path.cwd().resolve()), say) as record:
         for one in each:
+            one.began = time.monotonic()
             data.build(one, lambda request, reporter: _build(record, request, where, reporter))
     return 0
 

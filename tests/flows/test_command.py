@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -15,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tangobench.flows import __main__
 from tangobench.pipeline import api
 
 HERE = Path(__file__).parent
@@ -276,3 +279,12 @@ class TestWithAnApi:
             newest = client.read_flow_runs(limit=1, sort="START_TIME_DESC")[0]
         assert newest.state.is_crashed()
         assert command.run("--workers", "2", PREFECT_API_URL=url)[0] == 0
+
+
+def test_each_dataset_has_a_time_of_its_own(monkeypatch):
+    began = []
+    monkeypatch.setattr(__main__, "recorded", lambda place, say: contextlib.nullcontext())
+    monkeypatch.setattr(__main__.data, "build", lambda one, run: began.append(one.began))
+    monkeypatch.setattr(time, "monotonic", itertools.count(100).__next__)
+    assert __main__.main(["lean", "dm_math"]) == 0
+    assert began[1] > began[0] > 100
