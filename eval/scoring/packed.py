@@ -34,8 +34,12 @@ def pack(folder: Path, results: Sequence[Result]) -> None:
     """Write the two files of some results."""
     lines, rows = [], []
     for result in sorted(results, key=lambda result: str(result["run"])):
-        line, tallies = _split(result)
-        if _joined(line, tallies) != result:
+        try:
+            line, tallies = _split(result)
+            follows = _joined(line, tallies) == result
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            follows = False
+        if not follows:
             raise InputError(
                 f"run {result['run']}: its means and shares do not follow from its counts",
                 kind="result-unpackable",

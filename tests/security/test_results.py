@@ -119,3 +119,16 @@ def test_an_odd_field_is_named(scored, field, value):
     with pytest.raises(CorruptionError) as caught:
         read_result(path)
     assert caught.value.kind == "result-corrupt"
+
+
+@pytest.mark.parametrize(
+    "tally", [{"nll": 1.0}, {"nll": 1.0, "sum": 1.0}, {"nll": 1.0, "count": 1}]
+)
+def test_a_tally_that_is_none_is_not_packed(attacked, scored, tmp_path, tally):
+    out, path, good = scored
+    data = copy.deepcopy(good)
+    kinds = next(iter(data["breakdowns"].values()))
+    kinds["combination"] = dict.fromkeys(kinds["combination"], tally)
+    path.write_bytes(forge.sealed(data))
+    attacked("results", "pack", out / "results", "--to", tmp_path / "packed", code=5)
+    assert not (tmp_path / "packed").exists()
