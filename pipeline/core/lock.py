@@ -35,7 +35,6 @@ _PLAIN_FILES: Final = {"card": CARD_NAMES, "tokenizer": ("tokenizer.json", "tikt
 NAME: Final = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
 """Names of datasets, profiles, configs, splits and recipes: safe as a file name and in a link."""
 _STEP: Final = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
-_ABSENT: Final = "(absent)"
 _SHOWN: Final = 40
 
 Name = Annotated[str, Field(pattern=f"^{NAME}$")]
@@ -213,8 +212,8 @@ def read_lock(where: Place) -> Lock:
 
 def _not_there(where: Place, path: Place) -> UsageError | CorruptionError:
     if isinstance(where, Path) and not where.exists():
-        fix = "check the path, or build it first: tangobench build --help"
-        return UsageError(f"{where} does not exist", kind="path-missing", fix=fix, path=str(where))
+        why, fix = f"{where} does not exist", "check the path, or build it: tangobench build --help"
+        return UsageError(why, kind="path-missing", fix=fix, path=str(where))
     return CorruptionError(
         f"{where} is not a dataset: it has no {LOCK_NAME}",
         kind="lock-missing",
@@ -339,7 +338,7 @@ def differences(ours: Any, theirs: Any, where: str = "") -> Iterator[tuple[str, 
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in sorted(ours.keys() | theirs.keys()):
             name = f"{where}.{key}" if where else key
-            yield from differences(ours.get(key, _ABSENT), theirs.get(key, _ABSENT), name)
+            yield from differences(ours.get(key, "(absent)"), theirs.get(key, "(absent)"), name)
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         for index, (left, right) in enumerate(zip(ours, theirs, strict=True)):
             yield from differences(left, right, f"{where}[{index}]")
