@@ -18,6 +18,7 @@ from tangobench.eval.render import Table
 
 WIDE: Final = 1020  # the text column, so that chart text has the size it says
 NARROW: Final = 350
+_NO_RANGE: Final = 1e-300  # steps between ticks would be below the smallest normal number
 _SUFFIXES: Final = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 _MARKERS: Final = {
     **dict.fromkeys(("tango", "fineweb"), "circle"),
@@ -101,7 +102,7 @@ class Scale:
     ) -> None:
         known = [*values, *(v for v in (axis.low, axis.high) if v is not None)]
         low, high = min(known), max(known)
-        if low == high:
+        if low == high or not (axis.log or high - low > _NO_RANGE):
             low, high = (low / 2, high * 2) if axis.log else (low - 0.5, high + 0.5)
         if axis.log:
             ratio = (high / low) ** axis.margin

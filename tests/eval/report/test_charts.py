@@ -8,7 +8,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tangobench.eval.report.charts import Effect, forest, heat_map, histogram, lines, scatter
@@ -148,6 +148,7 @@ def test_a_forest_line_spans_its_interval_and_says_its_verdict():
     assert CHARTS["forest"]().table.rows[1] == ("G", "+0.200", "-0.100 to +0.500", "no clear gap")
 
 
+@example([0.0, 2.2250738585072014e-308], 2, True)
 @given(st.lists(NUMBERS, min_size=1, max_size=20), st.integers(2, 9), st.booleans())
 def test_a_linear_scale_keeps_order_and_bounds(values, wanted, rounded):
     scale = Scale(Axis(label="v", rounded=rounded), values, 0, 100, wanted)
