@@ -135,13 +135,13 @@ NEWER = [
      f"{RANKS}::test_a_killed_rank_ends_the_others_and_the_command_resumes"),
     # The local server and recording.
     ("server-state-of-any-process", "flows/local/place.py",
-     'found["pid"] < 2 or tuple(found["command"][1 : 1 + len(form)]) != form', "False", PLACE),
+     "found.pid < 2 or found.command[1 : 1 + len(form)] != form", "False", PLACE),
     ("server-secret-for-all", "flows/local/place.py", "os.fchmod(file.fileno(), 0o600)",
      "os.fchmod(file.fileno(), 0o644)", PLACE),
     ("server-readable-secret-kept", "flows/local/place.py",
      "if private and (found.st_mode & 0o077 or found.st_uid != os.geteuid()):", "if False:", PLACE),
     ("server-reused-pid", "flows/local/process.py",
-     "if found is None or found.command != process.command:", "if found is None:",
+     "found is None or found.command != process.command:", "found is None:",
      f"{PLACE} {PROCESS}"),
     # Own data.
     ("own-batches-not-validated", READERS, "    batch.validate(full=True)\n", "",
