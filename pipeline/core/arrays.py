@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -67,6 +67,12 @@ def unpack(data: Any) -> dict[str, NDArray]:
     return found
 
 
+class Sections(TypedDict):
+    """The result of a unit whose object has sections: where each begins, and the end."""
+
+    bounds: list[int]
+
+
 class Section(NamedTuple):
     """Packed arrays inside an object: `length` bytes from `start`. As JSON it is a list."""
 
@@ -80,8 +86,8 @@ class Section(NamedTuple):
         return cls(address, bounds[number], bounds[number + 1] - bounds[number])
 
     @classmethod
-    def of(cls, record: Record, number: int) -> Section:
-        """One of the sections of a finished unit, whose result has `bounds`."""
+    def of(cls, record: Record[Sections], number: int) -> Section:
+        """One of the sections of a finished unit."""
         return cls.at(record.address, record.result["bounds"], number)
 
 

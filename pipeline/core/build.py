@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from tangobench.errors import ResourceError, TangobenchError
 from tangobench.pipeline.core import shards
@@ -24,34 +24,32 @@ from tangobench.pipeline.core.hashing import Sink, digest
 from tangobench.pipeline.core.pool import Runner, SerialRunner
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.remote import Access
+from tangobench.pipeline.core.store import R, R_co, Store
 from tangobench.pipeline.core.store import Record as Record  # noqa: PLC0414 - re-exported
-from tangobench.pipeline.core.store import Store
 
 A = TypeVar("A")
 
 
+class Nothing(TypedDict):
+    """The result of a unit whose object says it all."""
+
+
 @dataclass(frozen=True, slots=True)
-class Output:
-    """What a unit's function returns: one whole object and its small record."""
+class Output(Generic[R_co]):
+    """What a unit's function returns: one whole object and its small record, a `TypedDict`."""
 
     data: Any
-    result: dict[str, Any] = field(default_factory=dict)
+    result: R_co
 
 
-class _Fields:
-    """Base of frozen dataclasses that are stored or hashed field by field."""
+class Arguments:
+    """Base of frozen dataclasses that are a stage's arguments; they can be pickled."""
 
     __slots__ = ()
 
     def plain(self) -> dict[str, Any]:
         """The fields by name; lists of numbers are not copied."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-
-
-class Arguments(_Fields):
-    """Base of frozen dataclasses that are a stage's arguments; they can be pickled."""
-
-    __slots__ = ()
 
     def key(self) -> Any:
         """What decides the output, as JSON: all fields in order, or the one, but never a place."""
@@ -67,29 +65,31 @@ def _key(value: Any) -> Any:
     return value
 
 
-class UnitResult(_Fields):
-    """Base of frozen dataclasses that are a stage's small records, written and read by name."""
-
-    __slots__ = ()
-
-    @classmethod
-    def of(cls, record: Record) -> Self:
-        """The result of a finished unit."""
-        return cls(**record.result)
-
-
 @dataclass(frozen=True, slots=True)
-class Streamed:
+class Streamed(Generic[R_co]):
     """What it returns if the object is large: a function that writes about `size` bytes."""
 
-    write: Callable[[Sink], dict[str, Any]]
+    write: Callable[[Sink], R_co]
     size: int
 
 
-def shard_unit(columns: dict[str, shards.Column], *, batch_rows: int) -> Streamed:
+class ShardResult(TypedDict):
+    """The result of a unit whose object is a shard."""
+
+    shard: shards.ShardInfo
+
+
+class TableResult(TypedDict):
+    """The result of a unit whose object is a table beside the shards."""
+
+    rows: int
+    rows_sha256: str
+
+
+def shard_unit(columns: dict[str, shards.Column], *, batch_rows: int) -> Streamed[ShardResult]:
     """What it returns if the object is a shard."""
 
-    def write(sink: Sink) -> dict[str, Any]:
+    def write(sink: Sink) -> ShardResult:
         return {"shard": shards.write(columns, sink, batch_rows=batch_rows)}
 
     return Streamed(write, shards.room(columns, batch_rows=batch_rows))
@@ -115,12 +115,12 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage(Generic[A]):
+class Stage(Generic[A, R_co]):
     """A named step; raise `version` whenever its output may change for equal inputs."""
 
     name: str
     version: int
-    run: Callable[[A, Store], Output | Streamed]
+    run: Callable[[A, Store], Output[R_co] | Streamed[R_co]]
 
     def unit(self, label: str, args: A, weight: float = 1.0, part: str = "") -> Unit:
         """A unit of this stage."""
@@ -131,7 +131,7 @@ class Stage(Generic[A]):
 class Task:
     """A unit with all that a worker needs to run it anywhere."""
 
-    stage: Stage[Any]
+    stage: Stage[Any, Any]
     unit: Unit
     key: str
     store: Store
@@ -158,7 +158,7 @@ def _is_passing(error: OSError | TangobenchError) -> bool:
     return isinstance(error, _PASSING) or error.errno in {None, *_PASSING_CODES}
 
 
-def execute(task: Task) -> tuple[Record, bool]:
+def execute(task: Task) -> tuple[Record[Any], bool]:
     """Run a unit unless its result is already in the store; True if it was.
 
     A passing I/O fault is tried again here, where the unit runs, so that every runner has it.
@@ -173,7 +173,7 @@ def execute(task: Task) -> tuple[Record, bool]:
     raise AssertionError("the last try returns or raises")
 
 
-def _attempt(task: Task) -> tuple[Record, bool]:
+def _attempt(task: Task) -> tuple[Record[Any], bool]:
     record = task.store.get(task.key)
     if record is not None:
         return record, True
@@ -242,7 +242,7 @@ class Job:
         """Tell the user something."""
         self.reporter.say(line)
 
-    def run(self, stage: Stage[Any], units: Sequence[Unit]) -> list[Record]:
+    def run(self, stage: Stage[Any, R], units: Sequence[Unit]) -> list[Record[R]]:
         """All records of a stage, in the order of its units."""
         tasks = [
             Task(stage, unit, digest([stage.name, stage.version, unit.key()]), self.store)
@@ -253,7 +253,7 @@ class Job:
             if unit.part:
                 parts[unit.part] = parts.get(unit.part, 0.0) + unit.weight
         self.reporter.start(stage.name, len(units), sum(unit.weight for unit in units), parts)
-        records: list[Record] = []
+        records: list[Record[R]] = []
         reused = 0
         results = self.runner.map(execute, tasks, [f"{stage.name}: {u.label}" for u in units])
         for unit, (record, was_there) in zip(units, results, strict=True):
@@ -267,12 +267,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class ShardFile:
-    """A shard to publish; `record.result["shard"]` is what `shards.write` told about it."""
+    """A shard to publish."""
 
     path: str
     config: str
     split: str
-    record: Record
+    record: Record[ShardResult]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +83,19 @@ def shard_name(split: str, index: int, total: int) -> str:
     return f"{split}-{index:05d}-of-{total:05d}.arrow"
 
 
-def write(columns: dict[str, Column], sink: Sink, *, batch_rows: int) -> dict[str, Any]:
+class ShardInfo(TypedDict):
+    """What the lock records of a shard."""
+
+    rows: int
+    tokens: int
+    bytes: int
+    sha256: str
+    rows_sha256: str
+    batch_rows: int
+    batch_offsets: list[int]
+
+
+def write(columns: dict[str, Column], sink: Sink, *, batch_rows: int) -> ShardInfo:
     """Write a shard, the first thing in its sink; returns what the lock records of it."""
     schema = pa.schema([pa.field(name, column.type) for name, column in columns.items()])
     count, *others = {column.rows for column in columns.values()}
@@ -113,7 +125,7 @@ def write(columns: dict[str, Column], sink: Sink, *, batch_rows: int) -> dict[st
     }
 
 
-def encode(columns: dict[str, Column], *, batch_rows: int) -> tuple[pa.Buffer, dict[str, Any]]:
+def encode(columns: dict[str, Column], *, batch_rows: int) -> tuple[pa.Buffer, ShardInfo]:
     """A shard's bytes in memory and what the lock records of them."""
     pieces: list[bytes] = []
     info = write(columns, Sink(lambda view: pieces.append(bytes(view))), batch_rows=batch_rows)

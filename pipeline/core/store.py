@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -33,6 +33,8 @@ from tangobench.pipeline.core.files import (
 from tangobench.pipeline.core.hashing import Sink, canonical_json, sha256_bytes
 from tangobench.pipeline.core.remote import Bucket, Place, place_of
 
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 Pair = tuple[Callable[[memoryview], None], Callable[[str], None]]
 """A way to send pieces of an object, and one to give it its name when it is whole."""
 
@@ -41,13 +43,13 @@ _SMALL: Final = 1 << 20  # below this a read beats mapping a file of many megaby
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
-    """What is remembered of a finished unit."""
+class Record(Generic[R_co]):
+    """What is remembered of a finished unit; `result` is a `TypedDict` of its stage."""
 
     key: str
     address: str
     size: int
-    result: dict[str, Any]
+    result: R_co
     mark: str = ""
     """The checksum that an object store itself gave the object, if it gives any."""
 
@@ -59,7 +61,7 @@ class Record:
         return sealed.seal(plain, sealed.RECORD)
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Record | None:
+    def from_bytes(cls, data: bytes) -> Record[Any] | None:
         """The record, or None if it is damaged."""
         try:
             return cls(**sealed.unseal(data, sealed.RECORD))
@@ -70,15 +72,13 @@ class Record:
 class Store(ABC):
     """Objects and records; the two subclasses decide where bytes live."""
 
-    def put(self, key: str, data: Any, result: dict[str, Any]) -> Record:
+    def put(self, key: str, data: Any, result: R) -> Record[R]:
         """Store a unit's object, then its record."""
         address = sha256_bytes(data)
         self._write(_object_name(address), data)
         return self._remember(key, address, memoryview(data).nbytes, result)
 
-    def put_streamed(
-        self, key: str, write: Callable[[Sink], dict[str, Any]], expected: int
-    ) -> Record:
+    def put_streamed(self, key: str, write: Callable[[Sink], R], expected: int) -> Record[R]:
         """`put` of an object that is written piece by piece; `write` returns its result."""
         with self._unnamed(expected) as (send, keep):
             sink = Sink(send)
@@ -87,7 +87,7 @@ class Store(ABC):
             keep(_object_name(address))
         return self._remember(key, address, sink.size, result)
 
-    def _remember(self, key: str, address: str, size: int, result: dict[str, Any]) -> Record:
+    def _remember(self, key: str, address: str, size: int, result: R) -> Record[R]:
         # As it will be read back: tuples become lists, keys strings, and then sorted. A build that
         # resumes must see exactly what the build that was killed saw.
         result = json.loads(canonical_json(json.loads(json.dumps(result))))
@@ -96,7 +96,7 @@ class Store(ABC):
         self._write(_record_name(key), record.to_bytes())
         return record
 
-    def get(self, key: str) -> Record | None:
+    def get(self, key: str) -> Record[Any] | None:
         """The record of a finished unit whose object is there, whole and unchanged."""
         try:
             record = Record.from_bytes(bytes(self._read(_record_name(key))))
@@ -105,7 +105,7 @@ class Store(ABC):
             return None
         return record if whole else None
 
-    def _intact(self, record: Record) -> bool:
+    def _intact(self, record: Record[Any]) -> bool:
         return sha256_bytes(self._read(_object_name(record.address))) == record.address
 
     def _mark(self, address: str) -> str:
@@ -241,7 +241,7 @@ class RemoteStore(Store):
     def _mark(self, address: str) -> str:
         return (self.root / _object_name(address)).stat()[1]
 
-    def _intact(self, record: Record) -> bool:
+    def _intact(self, record: Record[Any]) -> bool:
         size, mark = (self.root / _object_name(record.address)).stat()
         if mark:
             return (size, mark) == (record.size, record.mark)

@@ -77,7 +77,7 @@ def _draw_units(
 
 
 def _run(
-    stage: Stage[Any],
+    stage: Stage[Any, stages.DrawResult],
     groups: list[Group],
     cuts: list[list[list[Piece]]],
     units: list[Unit],
@@ -89,7 +89,7 @@ def _run(
     for group, own in zip(groups, cuts, strict=True):
         drawn = [next(records) for _ in own]
         placed = Placement(own, [record.address for record in drawn])
-        examples.append((group, placed, [stages.DrawResult.of(record) for record in drawn]))
+        examples.append((group, placed, [record.result for record in drawn]))
     return examples
 
 
@@ -104,7 +104,7 @@ def _audit(examples: list[Examples], job: Job) -> dict[tuple[str, AnySplit], int
             sets.append((group.config, group.split, tuple(chain.from_iterable(found))))
     parts = [tuple(sets[first : first + _AUDITED]) for first in range(0, len(sets), _AUDITED)]
     units = [AUDIT.unit(f"{part[0][1]} {part[0][0]}", stages.AuditArgs(part)) for part in parts]
-    audited = [entry for r in job.run(AUDIT, units) for entry in stages.AuditResult.of(r).sets]
+    audited = [entry for r in job.run(AUDIT, units) for entry in r.result["sets"]]
     for name, split, _, misplaced in audited:
         if misplaced:
             raise CorruptionError(

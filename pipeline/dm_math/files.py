@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.build import Arguments, Job, Output, Stage, Unit, UnitResult
+from tangobench.pipeline.core.build import Arguments, Job, Output, Stage, Unit
 from tangobench.pipeline.core.hashing import canonical_json
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.dm_math import vocabulary
@@ -32,7 +32,7 @@ from tangobench.pipeline.dm_math.combinations import (
     split_of,
 )
 from tangobench.pipeline.dm_math.draw import REJECTIONS, Draw
-from tangobench.pipeline.dm_math.stages import rows_unit
+from tangobench.pipeline.dm_math.stages import DrawResult, rows_unit
 
 _ALLOWED: Final = vocabulary.CHARACTERS.encode()
 _LONGEST_LINE: Final = 4096  # bytes read at once; a question has 160
@@ -51,8 +51,7 @@ class ScanArgs(Arguments):
         return [str(self.path), self.size, self.changed]
 
 
-@dataclass(frozen=True, slots=True)
-class Scanned(UnitResult):
+class Scanned(TypedDict):
     """A file's sha256, its examples, and how many of them each side may have."""
 
     sha256: str
@@ -79,7 +78,7 @@ class ReadArgs(Arguments):
 
     def key(self) -> Any:
         """Content, not place."""
-        return [self.file.scanned.sha256, self.file.name, self.split, self.count]
+        return [self.file.scanned["sha256"], self.file.name, self.split, self.count]
 
 
 def path_of(folder: Path, name: str) -> Path:
@@ -112,7 +111,7 @@ def scan_files(source: str, groups: Sequence[Group], job: Job) -> list[MathFile]
     found = found_files(source, groups)
     records = job.run(SCAN, [SCAN.unit(name, args, args.size) for name, args in found.items()])
     return [
-        MathFile(name, args, Scanned.of(record))
+        MathFile(name, args, record.result)
         for (name, args), record in zip(found.items(), records, strict=True)
     ]
 
@@ -122,7 +121,7 @@ def read_units(files: Sequence[MathFile], groups: Sequence[Group]) -> list[Unit]
     by_name = {file.name: file for file in files}
     units = []
     for group, file in [(g, by_name[name]) for g in groups for name in g.names]:
-        there = getattr(file.scanned, side_of(group.split))
+        there = file.scanned[side_of(group.split)]
         if there < group.each:
             raise InputError(
                 f"{file.args.path} has {there:,} examples for {group.split}, {group.each:,} are "
@@ -140,22 +139,25 @@ def identity(files: Sequence[MathFile]) -> dict[str, Any]:
     """What the lock says of the source."""
     return {
         "files": "mathematics_dataset-v1.0",
-        "contents": [[f.name, f.scanned.sha256, f.args.size, f.scanned.examples] for f in files],
+        "contents": [
+            [f.name, f.scanned["sha256"], f.args.size, f.scanned["examples"]] for f in files
+        ],
     }
 
 
-def scan_file(args: ScanArgs, _store: Store) -> Output:
+def scan_file(args: ScanArgs, _store: Store) -> Output[Scanned]:
     """Read a whole file once."""
     hasher = hashlib.sha256()
-    sides = {"train": 0, "validation": 0}
+    result: Scanned = {"sha256": "", "examples": 0, "train": 0, "validation": 0}
     for data, question, _ in _pairs(args):
         hasher.update(data)
-        sides[split_of(question)] += 1
-    result = Scanned(hasher.hexdigest(), sum(sides.values()), sides["train"], sides["validation"])
-    return Output(canonical_json(result.plain()), result.plain())
+        result["examples"] += 1
+        result[split_of(question)] += 1
+    result["sha256"] = hasher.hexdigest()
+    return Output(canonical_json(result), result)
 
 
-def read_file(args: ReadArgs, _store: Store) -> Output:
+def read_file(args: ReadArgs, _store: Store) -> Output[DrawResult]:
     """Rows of the first accepted examples; what came before them is counted."""
     accepted = islice(_accepted(args.file.args, side_of(args.split)), args.count)
     return rows_unit((args.file.name, example) for example in accepted)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,9 @@ from tangobench.pipeline.core.arrays import offsets_of, pack, unpack
 from tangobench.pipeline.core.build import (
     Arguments,
     Output,
+    ShardResult,
     Stage,
     Streamed,
-    UnitResult,
     shard_unit,
 )
 from tangobench.pipeline.core.hashing import canonical_json
@@ -47,15 +47,14 @@ class DrawArgs(Arguments):
         return self.plain()
 
 
-@dataclass(frozen=True, slots=True)
-class DrawResult(UnitResult):
+class DrawResult(TypedDict):
     """Rejected draws by combination, in the order of REJECTIONS, and the longest row."""
 
     rejected: dict[str, list[int]]
     longest: int
 
 
-def draw_unit(args: DrawArgs, _store: Store) -> Output:
+def draw_unit(args: DrawArgs, _store: Store) -> Output[DrawResult]:
     """Rows of the pieces in order."""
     return rows_unit(
         (name, draw(args.seed, args.split, name, index))
@@ -64,7 +63,7 @@ def draw_unit(args: DrawArgs, _store: Store) -> Output:
     )
 
 
-def rows_unit(examples: Iterable[tuple[str, Draw]]) -> Output:
+def rows_unit(examples: Iterable[tuple[str, Draw]]) -> Output[DrawResult]:
     """Encoded examples (of combinations by name), and what was rejected."""
     rows, starts = [], []
     rejected: dict[str, list[int]] = {}
@@ -80,7 +79,7 @@ def rows_unit(examples: Iterable[tuple[str, Draw]]) -> Output:
         "offsets": offsets_of(lengths),
         "target_start": np.array(starts, np.uint16),
     }
-    return Output(pack(arrays), DrawResult(rejected, max(lengths)).plain())
+    return Output(pack(arrays), {"rejected": rejected, "longest": max(lengths)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +89,13 @@ class AuditArgs(Arguments):
     sets: tuple[tuple[str, AnySplit, tuple[Found, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AuditResult(UnitResult):
+class AuditResult(TypedDict):
     """[name, split, distinct questions, those whose hash belongs to the other side] of each set."""
 
     sets: list[tuple[str, AnySplit, int, int]]
 
 
-def audit_questions(args: AuditArgs, store: Store) -> Output:
+def audit_questions(args: AuditArgs, store: Store) -> Output[AuditResult]:
     """How many questions of each set are distinct, and how many of them its split may not have."""
     sets = []
     for name, split, found in args.sets:
@@ -107,7 +105,7 @@ def audit_questions(args: AuditArgs, store: Store) -> Output:
         questions = {data[offset : offset + start] for offset, start in bounds}
         misplaced = sum(split_of(vocabulary.text(q)) != side_of(split) for q in questions)
         sets.append((name, split, len(questions), misplaced))
-    result = AuditResult(sets).plain()
+    result: AuditResult = {"sets": sets}
     return Output(canonical_json(result), result)
 
 
@@ -124,7 +122,7 @@ class AssembleArgs(Arguments):
         return self.plain()
 
 
-def assemble_shard(args: AssembleArgs, store: Store) -> Streamed:
+def assemble_shard(args: AssembleArgs, store: Store) -> Streamed[ShardResult]:
     """One shard: the examples of an index range of all combinations, index after index."""
     rows, starts = _read(store, (found for combination in args.found for found in combination))
     combinations = len(args.found)

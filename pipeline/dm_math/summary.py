@@ -52,11 +52,11 @@ def tally(
     """The sums over a group's units."""
     rejected = {name: [0] * len(REJECTIONS) for name in group.names}
     for result in results:
-        for name, counts in result.rejected.items():
+        for name, counts in result["rejected"].items():
             rejected[name] = [a + b for a, b in zip(rejected[name], counts, strict=True)]
     named = (*group.names, group.config)
     own = {name: distinct[name, group.split] for name in named if (name, group.split) in distinct}
-    return Tally(group, rejected, own, max(result.longest for result in results))
+    return Tally(group, rejected, own, max(result["longest"] for result in results))
 
 
 def drops(tallies: Sequence[Tally]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from tangobench.pipeline.core.cards import NOT_STATED
 from tangobench.pipeline.core.shards import shard_name
 from tangobench.pipeline.fineweb import near_duplicates
 from tangobench.pipeline.fineweb.decisions import (
+    DecisionsResult,
     audit_leaks,
     decide,
     outcome_counts,
@@ -25,7 +26,7 @@ from tangobench.pipeline.fineweb.decisions import (
 )
 from tangobench.pipeline.fineweb.documents import number_units
 from tangobench.pipeline.fineweb.inputs import find_inputs
-from tangobench.pipeline.fineweb.keys import KEYS
+from tangobench.pipeline.fineweb.keys import KEYS, KeysResult
 from tangobench.pipeline.fineweb.resolve import resolve
 from tangobench.pipeline.fineweb.spec import Spec
 from tangobench.pipeline.fineweb.stream import Streams, make_streams
@@ -104,12 +105,18 @@ def _require_rows(spec: Spec, streams: Streams) -> None:
 
 
 def _counts(
-    keys: Sequence[Record], decisions: Sequence[Record], streams: Streams
+    keys: Sequence[Record[KeysResult]],
+    decisions: Sequence[Record[DecisionsResult]],
+    streams: Streams,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     documents, drops = outcome_counts(decisions)
-    names = ("rows", "url_null", "url_empty", "url_unparsable")
     counts = {
-        "input": {name: sum(record.result[name] for record in keys) for name in names},
+        "input": {
+            "rows": sum(record.result["rows"] for record in keys),
+            "url_null": sum(record.result["url_null"] for record in keys),
+            "url_empty": sum(record.result["url_empty"] for record in keys),
+            "url_unparsable": sum(record.result["url_unparsable"] for record in keys),
+        },
         "repeated_records": sum(record.result["repeated"] for record in decisions),
         "documents": documents,
         "rows": streams.rows,

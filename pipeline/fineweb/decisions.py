@@ -15,7 +15,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -24,7 +24,7 @@ import xxhash
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline.core import arrays
-from tangobench.pipeline.core.arrays import NDArray, Section
+from tangobench.pipeline.core.arrays import NDArray, Section, Sections
 from tangobench.pipeline.core.build import (
     Arguments,
     Job,
@@ -33,6 +33,7 @@ from tangobench.pipeline.core.build import (
     SideFile,
     Stage,
     Streamed,
+    TableResult,
 )
 from tangobench.pipeline.core.hashing import RowsHasher, Sink
 from tangobench.pipeline.core.store import Store
@@ -65,11 +66,19 @@ class DecisionsArgs(Arguments):
     parts: int
 
 
-def write_decisions(args: DecisionsArgs, store: Store) -> Output:
-    """The decisions of one unit by partition, and its counts.
+class DecisionsResult(Sections):
+    """Counts; `outcomes` are (partition, kept, reason, documents), `dumps` of training."""
 
-    `outcomes` are [partition, kept, reason, documents]; `dumps` counts training documents.
-    """
+    rows: int
+    repeated: int
+    train_bytes: int
+    outcomes: list[tuple[str, bool, str, int]]
+    dumps: dict[str, int]
+    part_rows: list[int]
+
+
+def write_decisions(args: DecisionsArgs, store: Store) -> Output[DecisionsResult]:
+    """The decisions of one unit by partition, and its counts."""
     documents = args.unit.load(store)
     order, cuts = _by_part(documents, args.parts)
     columns = {name: column.take(order) for name, column in _columns(documents).items()}
@@ -79,10 +88,10 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output:
     found, counts = np.unique(kinds.astype(np.int64), axis=0, return_counts=True)
     dumps, by_dump = np.unique(documents.dump[train], return_counts=True)
     outcomes = [
-        [PARTITIONS[partition], bool(kept), REASONS[reason], count]
+        (PARTITIONS[partition], bool(kept), REASONS[reason], count)
         for (partition, kept, reason), count in zip(found.tolist(), counts.tolist(), strict=True)
     ]
-    result = {
+    result: DecisionsResult = {
         "rows": len(documents),
         "repeated": args.unit.rows - len(documents),
         "train_bytes": int(documents.size[train & documents.kept].sum()),
@@ -94,7 +103,7 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output:
     return Output(data, result)
 
 
-def write_file(rows: tuple[Section, ...], store: Store) -> Streamed:
+def write_file(rows: tuple[Section, ...], store: Store) -> Streamed[TableResult]:
     """The published table of one file, written a row group at a time, in the order of the units."""
 
     def tables() -> Iterator[pa.Table]:
@@ -133,7 +142,7 @@ def _by_part(documents: Documents, parts: int) -> tuple[NDArray, list[int]]:
     return dedup.by_part(id_parts(documents.ident.to_pylist(), parts), parts)
 
 
-def first_indices(records: Sequence[Record]) -> NDArray:
+def first_indices(records: Sequence[Record[DecisionsResult]]) -> NDArray:
     """Per unit, the index of its first document in each partition."""
     rows = np.array([record.result["part_rows"] for record in records], np.int64)
     starts = np.append(0, np.cumsum(rows.sum(axis=0))[:-1])
@@ -181,10 +190,10 @@ def _table(found: Sequence[dict[str, NDArray]]) -> pa.Table:
     )
 
 
-def publish_tables(tables: Iterable[pa.Table], size: int) -> Streamed:
+def publish_tables(tables: Iterable[pa.Table], size: int) -> Streamed[TableResult]:
     """At least one table as one Parquet file beside the shards, of about `size` bytes."""
 
-    def write(sink: Sink) -> dict[str, Any]:
+    def write(sink: Sink) -> TableResult:
         hasher, rows = RowsHasher(), 0
         with contextlib.ExitStack() as stack:
             writer = None
@@ -215,7 +224,9 @@ DECISIONS: Final = Stage("fineweb-decisions", 4, write_decisions)
 FILES: Final = Stage("fineweb-decision-files", 1, write_file)
 
 
-def decide(job: Job, units: Sequence[DocumentUnit]) -> tuple[list[Record], list[SideFile]]:
+def decide(
+    job: Job, units: Sequence[DocumentUnit]
+) -> tuple[list[Record[DecisionsResult]], list[SideFile]]:
     """The records of all units, and the published files."""
     parts = min(MOST_FILES, max(1, -(-bounds_of(units)[-1] // FILE_ROWS)))
     records = run_units(job, DECISIONS, units, (DecisionsArgs(unit, parts) for unit in units))
@@ -223,17 +234,16 @@ def decide(job: Job, units: Sequence[DocumentUnit]) -> tuple[list[Record], list[
     return records, side_files("decisions", "hash", files)
 
 
-def side_files(kind: str, stem: str, records: Sequence[Record]) -> list[SideFile]:
+def side_files(kind: str, stem: str, records: Sequence[Record[TableResult]]) -> list[SideFile]:
     """Published tables, as files in a folder named after their kind."""
-    found = ((record.result["rows"], record.result["rows_sha256"]) for record in records)
     return [
-        SideFile(f"{kind}/{stem}-{n:05d}.parquet", kind, record.address, rows, sha256)
-        for n, (record, (rows, sha256)) in enumerate(zip(records, found, strict=True))
+        SideFile(f"{kind}/{stem}-{n:05d}.parquet", kind, record.address, **record.result)
+        for n, record in enumerate(records)
     ]
 
 
 def outcome_counts(
-    records: Sequence[Record],
+    records: Sequence[Record[DecisionsResult]],
 ) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
     """Documents and kept documents per partition, and drops per reason."""
     counts = {name: {"documents": 0, "kept": 0} for name in PARTITIONS}
@@ -246,7 +256,7 @@ def outcome_counts(
     return counts, dict(sorted(drops.items()))
 
 
-def train_dumps(records: Sequence[Record]) -> dict[str, int]:
+def train_dumps(records: Sequence[Record[DecisionsResult]]) -> dict[str, int]:
     """Training documents by dump."""
     totals: Counter[str] = Counter()
     for record in records:
@@ -262,13 +272,19 @@ def _keys(documents: Documents, partition: int) -> tuple[NDArray, NDArray]:
     return keys[real], np.tile(mine, 2)[real]
 
 
-def collect_keys(unit: DocumentUnit, store: Store) -> Output:
+class KeyCount(TypedDict):
+    """Keys of a unit's documents in one partition."""
+
+    keys: int
+
+
+def collect_keys(unit: DocumentUnit, store: Store) -> Output[KeyCount]:
     """The keys of a unit that training must not have."""
     keys, _ = _keys(unit.load(store), VALIDATION)
     return Output(arrays.pack({"high": keys[:, 0], "low": keys[:, 1]}), {"keys": len(keys)})
 
 
-def sort_keys(keys: tuple[str, ...], store: Store) -> Output:
+def sort_keys(keys: tuple[str, ...], store: Store) -> Output[Sections]:
     """All validation keys, sorted by their first half; the second halves apart, rarely read."""
     found = [arrays.unpack(store.read(address)) for address in keys]
     high = np.concatenate([np.empty(0, np.uint64), *(part["high"] for part in found)])
@@ -287,7 +303,14 @@ class LookupArgs(Arguments):
     low: Section
 
 
-def look_up(args: LookupArgs, store: Store) -> Output:
+class LookupResult(KeyCount):
+    """How many distinct keys validation has too, and the ids of some documents with them."""
+
+    shared: int
+    documents: list[str]
+
+
+def look_up(args: LookupArgs, store: Store) -> Output[LookupResult]:
     """Keys of a unit's training documents that some validation document has too."""
     documents = args.unit.load(store)
     keys, owner = _keys(documents, TRAIN)

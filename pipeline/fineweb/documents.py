@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tangobench.pipeline.core import arrays
-from tangobench.pipeline.core.arrays import NDArray, Section
-from tangobench.pipeline.core.build import Arguments, Job, Record, Stage
-from tangobench.pipeline.core.store import Store
+from tangobench.pipeline.core.arrays import NDArray, Section, Sections
+from tangobench.pipeline.core.build import A, Arguments, Job, Record, Stage
+from tangobench.pipeline.core.store import R, Store
 from tangobench.pipeline.fineweb import dedup
-from tangobench.pipeline.fineweb.keys import STATUS_NAMES
+from tangobench.pipeline.fineweb.keys import STATUS_NAMES, KeysResult
 from tangobench.pipeline.fineweb.parquet import Reading
 
 PARTITIONS: Final = ("train", "validation", "ignored")
@@ -128,7 +128,9 @@ def _pair(found: dict[str, NDArray], name: str) -> NDArray:
     return np.stack([found[f"{name}_high"], found[f"{name}_low"]], axis=1)
 
 
-def number_units(readings: Iterable[Reading], records: Iterable[Record]) -> list[DocumentUnit]:
+def number_units(
+    readings: Iterable[Reading], records: Iterable[Record[KeysResult]]
+) -> list[DocumentUnit]:
     """Units of finished keys, their documents numbered through in the order of the input."""
     base, units = 0, []
     for reading, record in zip(readings, records, strict=True):
@@ -143,20 +145,20 @@ def bounds_of(units: Sequence[DocumentUnit]) -> tuple[int, ...]:
     return (*(unit.base for unit in units), units[-1].base + units[-1].rows)
 
 
-def sections(records: Iterable[Record], number: int) -> tuple[Section, ...]:
+def sections(records: Iterable[Record[Sections]], number: int) -> tuple[Section, ...]:
     """The same section of every record."""
     return tuple(Section.of(record, number) for record in records)
 
 
 def run_units(
-    job: Job, stage: Stage[Any], units: Iterable[DocumentUnit], args: Iterable[Any]
-) -> list[Record]:
+    job: Job, stage: Stage[A, R], units: Iterable[DocumentUnit], args: Iterable[A]
+) -> list[Record[R]]:
     """A stage with one task per unit."""
     pairs = zip(units, args, strict=True)
     return job.run(stage, [stage.unit(u.reading.label, a, u.rows) for u, a in pairs])
 
 
-def run_parts(job: Job, stage: Stage[Any], what: str, args: Iterable[Any]) -> list[Record]:
+def run_parts(job: Job, stage: Stage[A, R], what: str, args: Iterable[A]) -> list[Record[R]]:
     """A stage with one task per partition of something."""
     todo = list(args)
     labels = (f"{what} {number + 1}/{len(todo)}" for number in range(len(todo)))

@@ -21,8 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from tangobench.pipeline.core import arrays, shards
-from tangobench.pipeline.core.arrays import NDArray, Section
-from tangobench.pipeline.core.build import Arguments, Stage, Streamed, shard_unit
+from tangobench.pipeline.core.arrays import NDArray, Section, Sections
+from tangobench.pipeline.core.build import Arguments, ShardResult, Stage, Streamed, shard_unit
 from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import packing
@@ -54,12 +54,21 @@ class TokensArgs(Arguments):
     tokenizer: Choice = GPT2
 
 
-def encode_unit(args: TokensArgs, store: Store) -> Streamed:
-    """The tokens of a unit's documents, by bucket, then the long validation documents.
+class Buckets(Sections):
+    """Tokens of each bucket, an EOT per document included."""
 
-    The result has the tokens of each bucket (an EOT per document included) and the unit's first
-    `windows`: [window, hash, document index, first byte].
-    """
+    totals: list[int]
+
+
+class TokensResult(Buckets):
+    """The unit's first `windows` are [window, hash, document index, first byte]."""
+
+    windows: list[list[int]]
+    checked: int
+
+
+def encode_unit(args: TokensArgs, store: Store) -> Streamed[TokensResult]:
+    """The tokens of a unit's documents, by bucket, then the long validation documents."""
     documents = args.unit.load(store)
     order, chosen = _wanted(documents, args)
     wanted, order = documents.where(chosen), order[chosen]
@@ -72,7 +81,7 @@ def encode_unit(args: TokensArgs, store: Store) -> Streamed:
     long = np.flatnonzero(~train & (lengths >= args.width))
     itemsize = np.dtype(encoder.dtype).itemsize
 
-    def write(sink: Sink) -> dict[str, Any]:
+    def write(sink: Sink) -> TokensResult:
         """Sections one by one, tokens of some documents at a time."""
         buckets = (
             (rows[a:b], (texts[at] for at in members[a:b].tolist())) for a, b in pairwise(cuts)
@@ -202,7 +211,7 @@ class MergeArgs(Arguments):
     count: int
 
 
-def merge_buckets(args: MergeArgs, store: Store) -> Streamed:
+def merge_buckets(args: MergeArgs, store: Store) -> Streamed[Buckets]:
     """Second level of the shuffle: few large objects instead of many small ranges."""
     bucket = _read_bucket(args.sections, store)
     places = args.first + np.arange(args.count + 1)
@@ -220,7 +229,7 @@ def merge_buckets(args: MergeArgs, store: Store) -> Streamed:
             rows["start"] = np.cumsum(lengths) - lengths
             yield rows, tokens(old, bucket.source[low:high])
 
-    def write(sink: Sink) -> dict[str, Any]:
+    def write(sink: Sink) -> Buckets:
         bounds, totals = _write_buckets(sink, buckets(), bucket.tokens[0].dtype)
         return {"bounds": bounds, "totals": totals}
 
@@ -259,7 +268,7 @@ class ShardArgs(Arguments):
     windows: tuple[Window, ...] = ()
 
 
-def make_shard(args: ShardArgs, store: Store) -> Streamed:
+def make_shard(args: ShardArgs, store: Store) -> Streamed[ShardResult]:
     """A shard of either split; both are one stage, so that neither waits for the other."""
     width, dtype = args.width, np.dtype(args.kind.dtype)
     parts = [packing.stretch(_read_bucket(p.bucket, store), p.skip, p.take) for p in args.pieces]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.build import Job, Output, Stage, Unit
+from tangobench.pipeline.core.build import Job, Nothing, Output, Stage, Unit
 from tangobench.pipeline.core.pool import SerialRunner
 from tangobench.pipeline.core.remote import Access
 from tangobench.pipeline.core.spec import bad_value
@@ -99,13 +99,13 @@ def _stamp(path: str) -> Stamp:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def check_claim(file: SourceFile, store: Store) -> Output:
+def check_claim(file: SourceFile, store: Store) -> Output[Nothing]:
     """Refuse a file whose bytes are not those that the hub's index promises."""
     del store
     found, size = hash_file(file)
     if (found, size) != (file.sha256, file.size):
         raise changed(file, f"{size:,} bytes with sha256 {found}")
-    return Output(b"")
+    return Output(b"", {})
 
 
 CHECK: Final = Stage("fineweb-check", 2, check_claim)

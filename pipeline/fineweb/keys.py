@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import can_ada
 import numpy as np
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.arrays import Column, NDArray, pack_sections
+from tangobench.pipeline.core.arrays import Column, NDArray, Sections, pack_sections
 from tangobench.pipeline.core.build import Arguments, Output, Stage
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import parquet
@@ -166,12 +166,26 @@ class KeysArgs(Arguments):
     rules: Rules
 
 
-def make_keys(args: KeysArgs, store: Store) -> Output:
+class UrlCounts(TypedDict):
+    """URLs that link nothing."""
+
+    url_null: int
+    url_empty: int
+    url_unparsable: int
+
+
+class KeysResult(Sections, UrlCounts):
+    """Documents of a unit; section 0 has them, the others the partitions of their keys."""
+
+    rows: int
+
+
+def make_keys(args: KeysArgs, store: Store) -> Output[KeysResult]:
     """The documents of a unit and their keys."""
     del store
     row = args.reading.first_row
     tables: list[pa.Table] = []
-    counts = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
+    counts: UrlCounts = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
     for batch in args.reading.rows():
         tables.append(_documents(args, row, batch, counts))
         row += batch.num_rows
@@ -179,7 +193,7 @@ def make_keys(args: KeysArgs, store: Store) -> Output:
     return pack_keys(table, args.rules.parts, counts)
 
 
-def pack_keys(table: pa.Table, parts: int, counts: dict[str, int]) -> Output:
+def pack_keys(table: pa.Table, parts: int, counts: UrlCounts) -> Output[KeysResult]:
     """A table of documents as the object of a unit."""
     url, content = (
         np.stack([table[f"{kind}_{half}"].to_numpy() for half in ("high", "low")], axis=1)
@@ -194,7 +208,7 @@ def pack_keys(table: pa.Table, parts: int, counts: dict[str, int]) -> Output:
     return Output(data, {"rows": table.num_rows, "bounds": bounds, **counts})
 
 
-def _documents(args: KeysArgs, row: int, batch: pa.Table, counts: dict[str, int]) -> pa.Table:
+def _documents(args: KeysArgs, row: int, batch: pa.Table, counts: UrlCounts) -> pa.Table:
     name, rules = args.reading.file.name, args.rules
     ids, dumps, urls, texts, dates = (
         parquet.whole(batch[column]) for column in ("id", "dump", "url", "text", "date")
@@ -239,7 +253,7 @@ def _statuses(texts: pa.Array, wanted: NDArray) -> NDArray:
     ).astype(np.uint8)
 
 
-def _url_keys(urls: pa.Array, aggressive: bool, counts: dict[str, int]) -> Any:
+def _url_keys(urls: pa.Array, aggressive: bool, counts: UrlCounts) -> Any:
     """Keys of the URLs; one whose bytes are not UTF-8 is as unparsable as any other."""
     bad = invalid_utf8(urls)
     nulls = urls.null_count

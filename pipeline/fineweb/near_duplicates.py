@@ -6,8 +6,7 @@
 - datasketch is the reference. rensa signs the same n-grams with other permutations: equal recall,
   about an order of magnitude faster. The engine is in the spec, because single pairs may differ.
 - For every validation document and band: the first training document, in the order of the input,
-  with the same band, whatever the units. A document's number, modulo their count, says which file.
-- Linear: the bands of validation are sorted once, and every unit looks its training bands up.
+  with the same band, whatever the units. Linear: validation's bands are sorted once and looked up.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -24,15 +23,17 @@ import xxhash
 
 from tangobench.errors import UsageError
 from tangobench.pipeline.core import arrays
-from tangobench.pipeline.core.arrays import NDArray, Section
+from tangobench.pipeline.core.arrays import NDArray, Section, Sections
 from tangobench.pipeline.core.build import (
     Arguments,
     Job,
+    Nothing,
     Output,
     Record,
     SideFile,
     Stage,
     Streamed,
+    TableResult,
 )
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb.decisions import publish_tables, side_files
@@ -75,8 +76,7 @@ def _clean(texts: pa.Array) -> pa.Array:
     """Lower case, and a space for what is no word; ASCII by a table, the rest by the regex."""
     valid, offsets, data = texts.buffers()
     if data is not None:
-        plain = pa.py_buffer(_ASCII[np.frombuffer(data, np.uint8)])
-        buffers = [valid, offsets, plain]
+        buffers = [valid, offsets, pa.py_buffer(_ASCII[np.frombuffer(data, np.uint8)])]
         texts = pa.Array.from_buffers(texts.type, len(texts), buffers, offset=texts.offset)
     if not pc.all(pc.string_is_ascii(texts)).as_py():
         texts = pc.replace_substring_regex(pc.utf8_lower(texts), _NO_WORD, " ")
@@ -92,9 +92,8 @@ def _words(texts: pa.Array) -> pa.Array:
     if len(short) == 0:
         return words
     filler = pa.array([_FILLER * (NGRAM - count) for count in counts[short]], clean.type)
-    longer = pc.binary_join_element_wise(
-        clean.take(pa.array(short)), filler, pa.scalar("", clean.type)
-    )
+    nothing = pa.scalar("", clean.type)
+    longer = pc.binary_join_element_wise(clean.take(pa.array(short)), filler, nothing)
     place = np.arange(len(words))
     place[short] = len(words) + np.arange(len(short))
     return pa.concat_arrays([words, pc.utf8_split_whitespace(longer)]).take(pa.array(place))
@@ -138,9 +137,8 @@ def _sign_rensa(hashes: NDArray, offsets: list[int]) -> NDArray:
         what = "near_engine is rensa, which is not installed"
         fix = "pip install 'tangobench[fast]', or set near_engine to datasketch"
         raise UsageError(what, kind="engine-missing", fix=fix) from None
-    matrix = RMinHash.digest_matrix_from_flat_token_hashes(
-        hashes, offsets, num_perm=PERMUTATIONS, seed=_SEED
-    )
+    sign = RMinHash.digest_matrix_from_flat_token_hashes
+    matrix = sign(hashes, offsets, num_perm=PERMUTATIONS, seed=_SEED)
     return np.array(matrix.to_rows(), np.uint32).reshape(-1, PERMUTATIONS)
 
 
@@ -161,20 +159,25 @@ class SignArgs(Arguments):
     engine: NearEngine
 
 
-def sign_unit(args: SignArgs, store: Store) -> Output:
+class SignResult(Sections):
+    """Kept documents of both sides."""
+
+    validation: int
+    train: int
+
+
+def sign_unit(args: SignArgs, store: Store) -> Output[SignResult]:
     """Kept documents in four sections: bands of validation, of training, then their minima."""
     documents = args.unit.load(store)
     kept = documents.where(documents.kept)
     minima = np.empty((len(kept), PERMUTATIONS), np.uint32)
     for place, texts in args.unit.texts_of(kept):
         minima[place] = signatures(texts, args.engine)
-    late = kept.partition == VALIDATION
-    sides = [late, ~late]
+    sides = [kept.partition == VALIDATION, kept.partition != VALIDATION]
     numbers = kept.row + args.unit.base
     banded = [{"document": numbers[s], "bands": band_keys(minima[s]).T.reshape(-1)} for s in sides]
-    data, bounds = arrays.pack_sections(
-        [*banded, *({"minima": minima[side].reshape(-1)} for side in sides)]
-    )
+    signed = [{"minima": minima[side].reshape(-1)} for side in sides]
+    data, bounds = arrays.pack_sections([*banded, *signed])
     validation, train = (int(side.sum()) for side in sides)
     return Output(data, {"validation": validation, "train": train, "bounds": bounds})
 
@@ -193,13 +196,13 @@ class SortArgs(Arguments):
     sections: tuple[Section, ...]
 
 
-def sort_band(args: SortArgs, store: Store) -> Output:
+def sort_band(args: SortArgs, store: Store) -> Output[Nothing]:
     """Validation documents by their key in one band."""
     found = [_read_bands(section, store) for section in args.sections]
     keys = np.concatenate([bands[args.band] for _, bands in found])
     order = np.argsort(keys, kind="stable")
     documents = np.concatenate([documents for documents, _ in found])
-    return Output(arrays.pack({"keys": keys[order], "document": documents[order]}))
+    return Output(arrays.pack({"keys": keys[order], "document": documents[order]}), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,7 @@ class MatchArgs(Arguments):
     parts: int
 
 
-def match_unit(args: MatchArgs, store: Store) -> Output:
+def match_unit(args: MatchArgs, store: Store) -> Output[Sections]:
     """Candidates: per validation document and band, the unit's first document with the same."""
     document, bands = _read_bands(args.train.bands, store)
     found = [np.empty(0, _CANDIDATE)]
@@ -277,7 +280,13 @@ class PairsArgs(Arguments):
     units: tuple[DocumentUnit, ...]
 
 
-def choose_pairs(args: PairsArgs, store: Store) -> Output:
+class PairsResult(TypedDict):
+    """Validation documents with a near twin."""
+
+    twins: int
+
+
+def choose_pairs(args: PairsArgs, store: Store) -> Output[PairsResult]:
     """Of all units' candidates the first training document per validation document and band."""
     found = [arrays.read(section, store) for section in args.candidates]
     rows = np.concatenate([np.empty(0, _CANDIDATE), *(part["rows"] for part in found)])
@@ -309,17 +318,12 @@ def _idents(units: Sequence[DocumentUnit], documents: NDArray, store: Store) -> 
     return pa.concat_arrays(found)
 
 
-def write_pairs(address: str, store: Store) -> Streamed:
+def write_pairs(address: str, store: Store) -> Streamed[TableResult]:
     """The published table of an object with pairs."""
     found = arrays.unpack(store.read(address))
-    table = pa.table(
-        {
-            "validation_id": arrays.arrow_texts(found, "validation_id").cast(pa.string()),
-            "training_id": arrays.arrow_texts(found, "training_id").cast(pa.string()),
-            "bands": found["bands"],
-            "similarity": found["minima"] / PERMUTATIONS,
-        }
-    )
+    names = ("validation_id", "training_id")
+    ids = {name: arrays.arrow_texts(found, name).cast(pa.string()) for name in names}
+    table = pa.table({**ids, "bands": found["bands"], "similarity": found["minima"] / PERMUTATIONS})
     return publish_tables([table], table.nbytes)
 
 
@@ -331,7 +335,7 @@ class DropArgs(Arguments):
     bounds: tuple[int, ...]
 
 
-def list_drops(args: DropArgs, store: Store) -> Output:
+def list_drops(args: DropArgs, store: Store) -> Output[Sections]:
     """Validation documents with a near twin, by unit."""
     found = [arrays.unpack(store.read(address))["validation"] for address in args.pairs]
     twins = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
@@ -374,18 +378,17 @@ def audit(
     return [replace(u, near=Section.of(drops, n)) for n, u in enumerate(units)], notes, files
 
 
-def _pairs(job: Job, units: Sequence[DocumentUnit], signed: Sequence[Record]) -> list[Record]:
+def _pairs(
+    job: Job, units: Sequence[DocumentUnit], signed: Sequence[Record[SignResult]]
+) -> list[Record[PairsResult]]:
     both = list(zip(units, signed, strict=True))
-    late = [
-        (unit, _signed(unit, record, 0)) for unit, record in both if record.result["validation"]
-    ]
+    late = [(u, _signed(u, r, 0)) for u, r in both if r.result["validation"]]
     validation = tuple(found for _, found in late)
     bands = tuple(found.bands for found in validation)
     todo = (SortArgs(band, bands) for band in range(BANDS if late else 0))
     ordered = tuple(record.address for record in run_parts(job, SORT, "band", todo))
     parts = min(MOST_FILES, -(-bounds_of(units)[-1] // FILE_ROWS))
-    early = [(unit, _signed(unit, record, 1)) for unit, record in both if record.result["train"]]
-    early = early if late else []
+    early = [(u, _signed(u, r, 1)) for u, r in both if late and r.result["train"]]
     args = (MatchArgs(unit, train, ordered, validation, parts) for unit, train in early)
     matched = run_units(job, MATCH, [unit for unit, _ in early], args)
     inside = tuple(unit for unit, _ in late)
@@ -393,5 +396,5 @@ def _pairs(job: Job, units: Sequence[DocumentUnit], signed: Sequence[Record]) ->
     return run_parts(job, PAIRS, "pairs", files)
 
 
-def _signed(unit: DocumentUnit, record: Record, side: int) -> Signed:
+def _signed(unit: DocumentUnit, record: Record[SignResult], side: int) -> Signed:
     return Signed(unit.base, Section.of(record, side), Section.of(record, 2 + side))

@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tangobench.pipeline.core import arrays
-from tangobench.pipeline.core.arrays import NDArray, Section
-from tangobench.pipeline.core.build import Arguments, Job, Output, Record, Stage, Streamed
+from tangobench.pipeline.core.arrays import NDArray, Section, Sections
+from tangobench.pipeline.core.build import Arguments, Job, Nothing, Output, Record, Stage, Streamed
 from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import dedup
@@ -36,7 +36,7 @@ from tangobench.pipeline.fineweb.documents import (
     run_units,
     sections,
 )
-from tangobench.pipeline.fineweb.keys import FINE, IGNORED
+from tangobench.pipeline.fineweb.keys import FINE, IGNORED, KeysResult
 from tangobench.pipeline.fineweb.spec import Duplicates
 
 if TYPE_CHECKING:
@@ -63,7 +63,13 @@ class GroupsArgs(Arguments):
     bases: tuple[int, ...]
 
 
-def find_groups(args: GroupsArgs, store: Store) -> Output:
+class GroupsResult(TypedDict):
+    """How many edges were found."""
+
+    edges: int
+
+
+def find_groups(args: GroupsArgs, store: Store) -> Output[GroupsResult]:
     """Edges of one hash partition."""
     found = [arrays.read(section, store)["keys"] for section in args.keys]
     high = np.concatenate([rows["high"] for rows in found])
@@ -89,10 +95,10 @@ class ComponentsArgs(Arguments):
         return [self.edges, self.bases]
 
 
-def find_components(args: ComponentsArgs, store: Store) -> Streamed:
+def find_components(args: ComponentsArgs, store: Store) -> Streamed[Sections]:
     """(document, component) of every linked document, by document: rows without a container."""
 
-    def write(sink: Sink) -> dict[str, Any]:
+    def write(sink: Sink) -> Sections:
         bounds = np.zeros(len(args.bases), np.int64)
         for nodes, roots in _labels(args, store):
             rows = np.empty(len(nodes), _LABEL)
@@ -129,7 +135,7 @@ class MembersArgs(Arguments):
     parts: int
 
 
-def collect_members(args: MembersArgs, store: Store) -> Output:
+def collect_members(args: MembersArgs, store: Store) -> Output[Sections]:
     """The linked documents of one unit, ordered by the hash partition of their component."""
     documents = arrays.read(args.unit.documents, store)
     labels = np.frombuffer(store.read_range(*args.labels), _LABEL)
@@ -156,7 +162,7 @@ class ChoiceArgs(Arguments):
     duplicates: Duplicates
 
 
-def choose_representatives(args: ChoiceArgs, store: Store) -> Output:
+def choose_representatives(args: ChoiceArgs, store: Store) -> Output[Sections]:
     """Decisions on whole components, ordered by unit."""
     import polars as pl
 
@@ -189,7 +195,7 @@ class DecideArgs(Arguments):
     train_through: int
 
 
-def decide_unit(args: DecideArgs, store: Store) -> Output:
+def decide_unit(args: DecideArgs, store: Store) -> Output[Nothing]:
     """The decisions on all documents of a unit, by row."""
     documents = arrays.read(args.unit.documents, store)
     linked = [arrays.read(section, store) for section in args.linked]
@@ -213,7 +219,7 @@ def decide_unit(args: DecideArgs, store: Store) -> Output:
     names = [arrays.arrow_texts(part, "representative") for part in linked]
     named = pa.concat_arrays([pa.array([], pa.large_string()), *names]).take(pa.array(order))
     columns |= {"partition": partition.astype(np.uint8), "linked": at, "representative": named}
-    return Output(arrays.pack(columns))
+    return Output(arrays.pack(columns), {})
 
 
 GROUPS: Final = Stage("fineweb-groups", 2, find_groups)
@@ -226,7 +232,7 @@ DECIDED: Final = Stage("fineweb-decided", 1, decide_unit)
 def resolve(
     job: Job,
     units: Sequence[DocumentUnit],
-    keys: Sequence[Record],
+    keys: Sequence[Record[KeysResult]],
     *,
     train_through: int,
     duplicates: Duplicates,
@@ -250,7 +256,9 @@ def resolve(
     return [replace(u, decided=r.address) for u, r in zip(units, decided, strict=True)]
 
 
-def _components(job: Job, groups: Sequence[Record], bounds: tuple[int, ...]) -> Record:
+def _components(
+    job: Job, groups: Sequence[Record[GroupsResult]], bounds: tuple[int, ...]
+) -> Record[Sections]:
     counts = [record.result["edges"] for record in groups]
     edges = tuple(r.address for r, count in zip(groups, counts, strict=True) if count)
     args = ComponentsArgs(edges, sum(counts), bounds, EDGES_IN_MEMORY)

@@ -19,18 +19,20 @@ from typing import Final
 import numpy as np
 
 from tangobench.pipeline.core.arrays import NDArray
-from tangobench.pipeline.core.build import Job, Record, Unit
+from tangobench.pipeline.core.build import Job, Record, ShardResult, Unit
 from tangobench.pipeline.fineweb import packing
-from tangobench.pipeline.fineweb.decisions import first_indices
+from tangobench.pipeline.fineweb.decisions import DecisionsResult, first_indices
 from tangobench.pipeline.fineweb.documents import DocumentUnit, run_units, sections
 from tangobench.pipeline.fineweb.encode import (
     MERGE,
     SHARDS,
     TOKENS,
+    Buckets,
     MergeArgs,
     Piece,
     ShardArgs,
     TokensArgs,
+    TokensResult,
     Window,
 )
 from tangobench.pipeline.fineweb.packing import TokenKind, Wave
@@ -49,7 +51,7 @@ MERGE_BYTES: Final = 1 << 30  # tokens of one object of the second level
 class Streams:
     """The shards of both splits and what was counted on the way."""
 
-    shards: dict[str, list[Record]]
+    shards: dict[str, list[Record[ShardResult]]]
     rows: dict[str, int]
     tokens: dict[str, int]
     checked: dict[str, int]
@@ -59,8 +61,8 @@ class Streams:
 class _Encoded:
     """A finished wave: its units, and the objects that hold each range of `count` buckets."""
 
-    units: list[Record]
-    ranges: Sequence[Sequence[Record]]
+    units: list[Record[TokensResult]]
+    ranges: Sequence[Sequence[Record[Buckets]]]
     count: int
 
     def totals(self) -> NDArray:
@@ -94,7 +96,7 @@ def _levels(units: int, buckets: int, bucket_tokens: int) -> tuple[int, int, int
 def make_streams(
     job: Job,
     units: Sequence[DocumentUnit],
-    decisions: Sequence[Record],
+    decisions: Sequence[Record[DecisionsResult]],
     spec: Spec,
     tokenizer: Choice,
 ) -> Streams:
@@ -117,7 +119,7 @@ def make_streams(
 def _encode(
     job: Job,
     units: Sequence[DocumentUnit],
-    decisions: Sequence[Record],
+    decisions: Sequence[Record[DecisionsResult]],
     spec: Spec,
     tokenizer: Choice,
 ) -> list[_Encoded]:
@@ -152,7 +154,9 @@ def _encode(
     return waves
 
 
-def _shuffle(job: Job, units: list[Record], wave: Wave, levels: tuple[int, int, int]) -> _Encoded:
+def _shuffle(
+    job: Job, units: list[Record[TokensResult]], wave: Wave, levels: tuple[int, int, int]
+) -> _Encoded:
     """The second level, where there is one."""
     ranges, count, groups = levels
     if ranges == 1:

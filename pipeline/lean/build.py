@@ -65,10 +65,10 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     arrays = {s: [unpack(job.store.read(r.address)) for r in records[s]] for s in SPLITS}
     found = audit.audit(arrays["train"], arrays["validation"], spec.near)
     batches = _batches(spec, records, arrays["validation"], found)
-    results = {s: [TokensResult.of(record) for record in records[s]] for s in SPLITS}
+    results = {s: [record.result for record in records[s]] for s in SPLITS}
     table, shards = _write(spec, batches, results, chosen, job)
     toolchain = git.toolchain(git_dir, listing)
-    unreadable = [entry for s in SPLITS for result in results[s] for entry in result.rejected]
+    unreadable = [entry for s in SPLITS for result in results[s] for entry in result["rejected"]]
     rejected = Counter(listing.rejected) + Counter(reason for _, reason in unreadable)
     drops = {f"file {reason}": count for reason, count in sorted(rejected.items())}
     for s in SPLITS:
@@ -100,7 +100,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
 
 def _encode(
     spec: Spec, files: dict[Split, list[git.File]], git_dir: Path, chosen: Choice, job: Job
-) -> dict[Split, list[Record]]:
+) -> dict[Split, list[Record[TokensResult]]]:
     cuts = [(s, batch) for s in SPLITS for batch in git.batches(files[s], spec.batch_bytes)]
     units = []
     for split, batch in cuts:
@@ -108,7 +108,7 @@ def _encode(
         named = tuple((file.path, file.blob) for file in batch)
         args = TokensArgs(git_dir, named, spec.kinds, chosen)
         units.append(TOKENS.unit(label, args, sum(file.size for file in batch)))
-    records: dict[Split, list[Record]] = {split: [] for split in SPLITS}
+    records: dict[Split, list[Record[TokensResult]]] = {split: [] for split in SPLITS}
     for (split, _), record in zip(cuts, job.run(TOKENS, units), strict=True):
         records[split].append(record)
     return records
@@ -116,7 +116,7 @@ def _encode(
 
 def _batches(
     spec: Spec,
-    records: dict[Split, list[Record]],
+    records: dict[Split, list[Record[TokensResult]]],
     validation: Sequence[Arrays],
     found: audit.Audit,
 ) -> dict[Split, list[Batch]]:
@@ -142,7 +142,7 @@ def _write(
 ) -> tuple[SideFile, list[ShardFile]]:
     """The table and all shards, in one stage: no worker waits for the last unit of a kind."""
     sizes = (spec.context, spec.prompt_tokens, spec.proof_tokens)
-    weights = {split: [result.tokens for result in results[split]] for split in SPLITS}
+    weights = {split: [result["tokens"] for result in results[split]] for split in SPLITS}
     every = tuple(batch for split in SPLITS for batch in batches[split])
     table = WriteArgs("table", *sizes, every, chosen)
     units = [WRITE.unit(TABLE_FILE, table, sum(weights["train"]) / 2)]
@@ -173,9 +173,11 @@ def _counts(
     rows: Counter[str] = Counter(dict.fromkeys(_BATCHES, 0))
     for shard in (shard for shard in shards if shard.split == split):
         rows[shard.config] += shard.record.result["shard"]["rows"]
-    totals = ("files", "bytes", "tokens", "declarations")
     return {
-        **{key: sum(getattr(result, key) for result in results) for key in totals},
+        "files": sum(result["files"] for result in results),
+        "bytes": sum(result["bytes"] for result in results),
+        "tokens": sum(result["tokens"] for result in results),
+        "declarations": sum(result["declarations"] for result in results),
         "kinds": _tally(arrays, "kind", KINDS),
         "styles": _tally(arrays, "style", STYLES),
         # The element at a rank, not an interpolation: an integer on every machine.

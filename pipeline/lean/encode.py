@@ -15,13 +15,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import xxhash
 
 from tangobench.pipeline.core.arrays import offsets_of, pack, pack_texts
-from tangobench.pipeline.core.build import Arguments, Output, Stage, UnitResult
+from tangobench.pipeline.core.build import Arguments, Output, Stage
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.lean.git import File, read_files
 from tangobench.pipeline.lean.lexer import Unterminated
@@ -76,8 +76,7 @@ class TokensArgs(Arguments):
         return {"files": self.files, "kinds": sorted(self.kinds), "tokenizer": tokenizer}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokensResult(UnitResult):
+class TokensResult(TypedDict):
     """Counts of a batch, and [path, reason] of the files that cannot be used."""
 
     files: int
@@ -87,7 +86,7 @@ class TokensResult(UnitResult):
     rejected: list[list[str]]
 
 
-def encode_files(args: TokensArgs, store: Store) -> Output:
+def encode_files(args: TokensArgs, store: Store) -> Output[TokensResult]:
     """Read, cut and encode a batch of files."""
     vocabulary = args.tokenizer.load(store)
     kept, seams, rejected = _cut(args, vocabulary.gpt2_boundaries)
@@ -106,14 +105,14 @@ def encode_files(args: TokensArgs, store: Store) -> Output:
         **_encoded("proof", [x[d.proof_start : d.proof_end] for _, x, d in found], vocabulary),
         **_shingles(tokens, offsets),
     }
-    result = TokensResult(
-        files=len(kept),
-        bytes=sum(len(data) for _, data, _, _ in kept),
-        tokens=len(tokens),
-        declarations=len(found),
-        rejected=rejected,
-    )
-    return Output(pack(arrays), result.plain())
+    result: TokensResult = {
+        "files": len(kept),
+        "bytes": sum(len(data) for _, data, _, _ in kept),
+        "tokens": len(tokens),
+        "declarations": len(found),
+        "rejected": rejected,
+    }
+    return Output(pack(arrays), result)
 
 
 TOKENS: Final = Stage("lean-tokens", 3, encode_files)

@@ -20,7 +20,15 @@ import pyarrow.parquet as pq
 
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.arrays import offsets_of, unpack, unpack_texts
-from tangobench.pipeline.core.build import Arguments, Output, Stage, Streamed, shard_unit
+from tangobench.pipeline.core.build import (
+    Arguments,
+    Output,
+    ShardResult,
+    Stage,
+    Streamed,
+    TableResult,
+    shard_unit,
+)
 from tangobench.pipeline.core.hashing import rows_sha256
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.lean.encode import STYLES
@@ -61,17 +69,18 @@ class WriteArgs(Arguments):
     tokenizer: Choice = GPT2
 
 
-def write_one(args: WriteArgs, store: Store) -> Output | Streamed:
+def write_one(args: WriteArgs, store: Store) -> Output[TableResult] | Streamed[ShardResult]:
     """A shard or the table."""
     if args.what == "table":
         return _table(args, store)
     return (_source_shard if args.what == "source" else _proof_shard)(args, store)
 
 
-WRITE: Final = Stage("lean-write", 2, write_one)
+# Any: of two kinds, told apart by which unit it is, and typed again where they are published.
+WRITE: Final[Stage[WriteArgs, Any]] = Stage("lean-write", 2, write_one)
 
 
-def _source_shard(args: WriteArgs, store: Store) -> Streamed:
+def _source_shard(args: WriteArgs, store: Store) -> Streamed[ShardResult]:
     vocabulary = args.tokenizer.load(store)
     tokens: list[memoryview] = []
     paths: list[str] = []
@@ -96,7 +105,7 @@ def _source_shard(args: WriteArgs, store: Store) -> Streamed:
     return shard_unit(columns, batch_rows=BATCH_ROWS)
 
 
-def _proof_shard(args: WriteArgs, store: Store) -> Streamed:
+def _proof_shard(args: WriteArgs, store: Store) -> Streamed[ShardResult]:
     vocabulary = args.tokenizer.load(store)
     end = np.array([vocabulary.eot], vocabulary.dtype).data
     tokens: list[memoryview] = []
@@ -121,7 +130,7 @@ def _proof_shard(args: WriteArgs, store: Store) -> Streamed:
     return shard_unit(columns, batch_rows=BATCH_ROWS)
 
 
-def _table(args: WriteArgs, store: Store) -> Output:
+def _table(args: WriteArgs, store: Store) -> Output[TableResult]:
     rows = dict.fromkeys(SPLITS, 0)
     parts = []
     for batch in args.batches:
@@ -132,8 +141,7 @@ def _table(args: WriteArgs, store: Store) -> Output:
     table = pa.concat_tables(parts)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
-    found = {"rows": table.num_rows, "rows_sha256": rows_sha256(table)}
-    return Output(sink.getvalue(), found)
+    return Output(sink.getvalue(), {"rows": table.num_rows, "rows_sha256": rows_sha256(table)})
 
 
 def _table_part(

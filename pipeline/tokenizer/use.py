@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tangobench.errors import CorruptionError, InputError
 from tangobench.pipeline.core import sealed
-from tangobench.pipeline.core.build import Arguments, Job, Output, SideFile, Stage
+from tangobench.pipeline.core.build import Arguments, Job, Nothing, Output, SideFile, Stage
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.remote import Place
@@ -36,8 +36,8 @@ class _Args(Arguments):
         return [self.definition.file, self.definition.sha256]
 
 
-def _keep(args: _Args, _: Store) -> Output:
-    return Output(args.definition.data)
+def _keep(args: _Args, _: Store) -> Output[Nothing]:
+    return Output(args.definition.data, {})
 
 
 _DEFINITION: Final = Stage("tokenizer", 1, _keep)

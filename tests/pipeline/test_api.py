@@ -101,7 +101,7 @@ def test_out_of_memory_in_a_unit(tmp_path):
 
 
 def echo(args, store) -> Output:
-    return Output(str(args).encode())
+    return Output(str(args).encode(), {})
 
 
 def test_a_unit_is_redone_when_inputs_or_version_change_and_not_else(tmp_path):

@@ -56,7 +56,7 @@ def test_only_the_key_of_arguments_decides(tmp_path):
 
     def run(args: Args, store: object) -> Output:
         ran.append(args.where)
-        return Output(args.what.encode())
+        return Output(args.what.encode(), {})
 
     job, stage = Job(open_store(str(tmp_path))), Stage("typed", 1, run)
     first = job.run(stage, [stage.unit("a", Args("x", "here"))])

@@ -21,7 +21,7 @@ def unreliable(args, store) -> Output:
         file.write(".")
     if len(tries.read_text()) < 3:
         raise ConnectionResetError("the line dropped")
-    return Output(b"done")
+    return Output(b"done", {})
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -22,7 +22,6 @@ from tangobench.pipeline.dm_math.draw import REJECTIONS, draw
 from tangobench.pipeline.dm_math.spec import Spec
 from tangobench.pipeline.dm_math.stages import (
     AuditArgs,
-    AuditResult,
     DrawArgs,
     audit_questions,
     draw_unit,
@@ -112,8 +111,8 @@ def test_the_audit_counts_repeats_and_misplaced_questions(tmp_path):
     train = (Found(address, 0, 60), Found(address, 0, 5))
     both = ((name, "train", train), (name, "validation", (Found(address, 0, 3),)))
     output = audit_questions(AuditArgs(both), store)
-    result = AuditResult.of(store.put("audit", output.data, output.result))
-    (_, _, drawn, wrong), (_, _, held, shared) = result.sets
+    result = store.put("audit", output.data, output.result).result
+    (_, _, drawn, wrong), (_, _, held, shared) = result["sets"]
     assert drawn <= 60 and wrong == 0
     assert held == shared == 3
 
