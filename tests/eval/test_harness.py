@@ -228,7 +228,7 @@ def test_the_page_works_as_printed(tmp_path, make_toy_math, monkeypatch, capsys)
     make_toy_math(tmp_path / "out")
     page = PAGE.read_text(encoding="utf-8").replace("RUN", toy_run(tmp_path / "out").name)
     blocks = re.findall(r"```(?:sh|python|yaml)\n(.*?)```", page, re.S)
-    install, export_it, load_it, questions, task, evaluate_it, in_a_program, batched = blocks
+    install, export_it, load_it, questions, task, evaluate_it, in_a_program = blocks
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
@@ -250,9 +250,6 @@ def test_the_page_works_as_printed(tmp_path, make_toy_math, monkeypatch, capsys)
     score = float(capsys.readouterr().out)
     shown = re.search(r"exact_match *\|↑ *\| *([\d.]+)", done.stdout)[1]
     assert float(shown) == pytest.approx(score, abs=1e-4)
-    page_names: dict[str, object] = {}
-    exec(batched, page_names)
-    assert len(list(page_names["batches"])) == -(-len(page_names["rows"]) // 8)
 
 
 def test_without_cuda_it_is_the_cpu(tmp_path, make_toy_math, monkeypatch):
