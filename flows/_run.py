@@ -193,7 +193,8 @@ def _quiet_engine(logger: Logger) -> None:
     """Leave the log to the build: no engine line per task, no traceback of an expected error."""
     logging.getLogger("prefect.task_runs").setLevel(logging.WARNING)
     own = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
-    for each in (own, logging.getLogger("prefect.engine"), logging.getLogger("prefect.flow_runs")):
+    names = ("prefect.engine", "prefect.flow_runs", "prefect.task_runs")
+    for each in (own, *map(logging.getLogger, names)):
         if not any(isinstance(known, _Expected) for known in each.filters):
             each.addFilter(_Expected())
 
