@@ -18,7 +18,7 @@ from tangobench.eval.render import Table
 
 WIDE: Final = 1020  # the text column, so that chart text has the size it says
 NARROW: Final = 350
-_NO_RANGE: Final = 1e-300  # steps between ticks would be below the smallest normal number
+_NO_RANGE: Final = 1e-9  # of the values: ticks between closer ones are below a float's precision
 _SUFFIXES: Final = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 _MARKERS: Final = {
     **dict.fromkeys(("tango", "fineweb"), "circle"),
@@ -102,7 +102,7 @@ class Scale:
     ) -> None:
         known = [*values, *(v for v in (axis.low, axis.high) if v is not None)]
         low, high = min(known), max(known)
-        if low == high or not (axis.log or high - low > _NO_RANGE):
+        if high - low <= _NO_RANGE * max(abs(low), abs(high), 1e-290):
             low, high = (low / 2, high * 2) if axis.log else (low - 0.5, high + 0.5)
         if axis.log:
             ratio = (high / low) ** axis.margin
@@ -130,7 +130,8 @@ def _linear_range(
     step = next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= rough * 0.999)
     step = max(1.0, step) if axis.counts else step
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    ticks = [round(index * step, 12) for index in range(first, last + 1)]
+    digits = max(12, 3 - math.floor(math.log10(step)))
+    ticks = [round(index * step, digits) for index in range(first, last + 1)]
     if axis.rounded:
         return ticks[0], ticks[-1], ticks
     return low, high, [tick for tick in ticks if low - step / 1e6 <= tick <= high + step / 1e6]

@@ -149,6 +149,8 @@ def test_a_forest_line_spans_its_interval_and_says_its_verdict():
 
 
 @example([0.0, 2.2250738585072014e-308], 2, True)
+@example([0.0, 3.9186363574837705e-35], 2, True)
+@example([1.281210045200318e-64, 1.2812100452003196e-64], 9, True)
 @given(st.lists(NUMBERS, min_size=1, max_size=20), st.integers(2, 9), st.booleans())
 def test_a_linear_scale_keeps_order_and_bounds(values, wanted, rounded):
     scale = Scale(Axis(label="v", rounded=rounded), values, 0, 100, wanted)
