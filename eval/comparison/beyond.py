@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -332,7 +333,12 @@ def model_name(recipe: str) -> str:
     if not whole:
         return recipe
     change = recipe.removeprefix(whole).replace("shared_false", "untied").strip("-")
+    change = re.sub(r"profile_[a-z]+-?|budget_macs_(\d+)", _budget, change).strip("-")
     return LABELS[RECIPES[whole].arch] + (f", {change.replace('_', ' ')}" if change else "")
+
+
+def _budget(found: re.Match[str]) -> str:
+    return f"{int(found[1]) / 1e12:.2g}T MACs" if found[1] else ""
 
 
 def gap_tables(gap: Gap) -> list[Table]:

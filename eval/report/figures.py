@@ -200,7 +200,7 @@ def gap_figure(gap: Gap) -> Figure:
             )
         )
     return lines(
-        f"From validation to extrapolation: {title_of(gap.dataset)}",
+        f"From validation to extrapolation: {title_of(gap.dataset)}, root {gap.root[:8]}",
         series,
         x=Axis(label="part", text=lambda v: stages[int(v)] if v in places else "", margin=0.12),
         y=Axis(label="nats per answer token"),
