@@ -95,7 +95,7 @@ class Batch:
 class Stream:
     """All rows of one config and split with their target masks, from checked shards.
 
-    Where each row is stands in arrays over all rows, filled shard by shard as they are checked.
+    Arrays over all rows hold the place of each, filled shard by shard as they are checked.
     """
 
     def __init__(

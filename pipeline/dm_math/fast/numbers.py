@@ -158,14 +158,14 @@ def _determinant(rows: list[list[Any]]) -> Any:
 
 
 class _Bag:
-    """Stands for the letters on the balls (`DiscreteRandomVariable`)."""
+    """Replaces the letters on the balls (`DiscreteRandomVariable`)."""
 
     def __init__(self, letter_of_ball: dict[int, str]) -> None:
         self.counts = Counter(letter_of_ball.values())
 
 
 class _Space:
-    """Stands for `SampleWithoutReplacementSpace`."""
+    """Replaces `SampleWithoutReplacementSpace`."""
 
     def __init__(self, weights: dict[int, int], n_samples: int) -> None:
         self.n_samples = n_samples
@@ -193,7 +193,7 @@ def _probability(generator: Generator) -> None:
             self.favourable = favourable
 
     class Draws:
-        """Stands for several draws from one bag (`FiniteProductRandomVariable`)."""
+        """Replaces several draws from one bag (`FiniteProductRandomVariable`)."""
 
         description: str
 
