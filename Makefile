@@ -40,7 +40,7 @@ export OMP_NUM_THREADS ?= 1
 
 help: ## print this list
 	@awk 'BEGIN {FS = ":.*## "} /^## / {printf "\n%s\n", substr($$0, 4)} \
-	  /^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@printf '\nBenchmarks: make bench-NAME [ARGS=…], NAME one of: %s\n' '$(BENCHES)'
 	@printf 'Exit codes: make ends with 2 when a command fails; the line above it names the command'"'"'s own code.\n'
 	@printf '\nPROFILE=sample|mini|paper (now %s)  OUT=%s  WORKERS=%s  SOURCE=folder, repository or URL\n' \
@@ -69,7 +69,7 @@ $(INTEROP_STAMP): $(STAMP)
 	@touch $@
 
 $(KERNELS_STAMP): $(STAMP)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gpu]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gpu]'
 	@touch $@
 
 ## Data

@@ -29,9 +29,8 @@ from tangobench.pipeline.core.sealed import case_json
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.dm_math import fast
 from tangobench.pipeline.dm_math import generator as official
-from tangobench.pipeline.dm_math.combinations import NAMES, Split
-from tangobench.pipeline.dm_math.draw import Draw, draw
-from tangobench.pipeline.dm_math.stages import DRAW, DrawArgs
+from tangobench.pipeline.dm_math.spec import NAMES, Split
+from tangobench.pipeline.dm_math.stages import DRAW, Draw, DrawArgs, draw
 
 RESULTS = Path(__file__).parent / "results" / "dm_math.json"
 

@@ -110,8 +110,9 @@ def training(place: Path, scale: int) -> Callable[[], Any]:
     return lambda: train(run, Options(out=place, microbatch=8))
 
 
-def verify(place: Path, scale: int) -> Callable[[], Any]:
+def verifying(place: Path, scale: int) -> Callable[[], Any]:
     """4,000 rows, or ten times as many."""
+    from tangobench.pipeline.core.publish import verify
 
     folder = _toy_rows(place, 4000 * scale)
     return lambda: verify(folder)
@@ -122,7 +123,7 @@ JOBS: dict[str, Callable[[Path, int], Callable[[], Any]]] = {
     "lean": lean,
     "dm_math": dm_math,
     "training": training,
-    "verify": verify,
+    "verify": verifying,
 }
 
 

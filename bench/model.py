@@ -118,7 +118,7 @@ def measure(case: Found) -> Found:
     import torch
     from model_cases import HEAD, WHAT
 
-    from tangobench.eval.costs.speed import resident_peak
+    from tangobench.eval.costs.timing import resident_peak
 
     torch.set_num_threads(1)
     bf16 = case.get("dtype") == "bf16"

@@ -27,7 +27,7 @@ from tangobench.model.config import ModelConfig, published
 from tangobench.model.kernels import crossgate, select
 from tangobench.model.kernels.nll import summed_nll
 from tangobench.model.kernels.strips import TangoKernel
-from tangobench.model.kernels.wango_scan import WangoKernel
+from tangobench.model.kernels.wango import WangoKernel
 from tangobench.model.training.recipes import find
 
 HEAD = 32  # query/key channels of a head

@@ -1,8 +1,11 @@
 """What `tangobench plan` says of a FineWeb build beside what the build takes.
 
 - Corpora of invented prose: web pages (4 kB), short (500 B) and long (40 kB) documents, and pages
-  of which three quarters are copies. The prose repeats its words, which flatters the encoder.
-- One worker; CPU seconds and anonymous memory of the whole process tree, disk with units.
+  of which three quarters are copies, beside each other or anywhere. The prose repeats its words,
+  which flatters the encoder.
+- One worker; CPU seconds and anonymous memory of the whole process tree, disk with units, and the
+  bytes that are read of the input, which `strace` counts.
+- Cases of earlier runs stay in the result file until they are measured again.
 
 Usage: `make bench-plan`, `python bench/plan.py 100 1000 --only web`.
 """
@@ -10,8 +13,11 @@ Usage: `make bench-plan`, `python bench/plan.py 100 1000 --only web`.
 from __future__ import annotations
 
 import argparse
+import collections
 import json
 import random
+import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -22,16 +28,18 @@ import pyarrow.parquet as pq
 from tangobench.pipeline.fineweb.sample import Draw, article
 
 sys.path.insert(0, str(Path(__file__).parent))
-from side_by_side import HOME, measure, save
+from side_by_side import HOME, RESULTS, measure, save
 
 SHAPES: Final = {
     "web": (4000, 0.0),
     "short": (500, 0.0),
     "long": (40_000, 0.0),
     "copies": (4000, 0.75),
+    "scattered": (4000, 0.75),
 }
 DUMPS: Final = ("CC-MAIN-2022-40", "CC-MAIN-2023-06", "CC-MAIN-2023-40", "CC-MAIN-2023-50")
 GROUP: Final = 1000
+PAST: Final = 20_000  # texts that a scattered copy is of
 
 
 def make(shape: str, megabytes: int) -> Path:
@@ -43,40 +51,50 @@ def make(shape: str, megabytes: int) -> Path:
     size, copies = SHAPES[shape]
     draw = random.Random(megabytes)
     pool = [article(Draw("plan", n), 120) for n in range(3000)]
+    if size < 700:  # an article is longer: cut short, all would be near copies of a few
+        pool = sorted({line for text in pool for line in re.split(r"(?<=[.!?])\s+", text)})
+    mean = sum(map(len, pool)) // len(pool)
     names = ("text", "id", "dump", "url", "date")
     schema = pa.schema([(name, pa.string()) for name in names])
-    partial, made, last = path.with_suffix(".partial"), 0, "nothing yet"
+    partial, past = path.with_suffix(".partial"), collections.deque[str](maxlen=PAST)
     with pq.ParquetWriter(partial, schema, compression="snappy") as writer:
         for first in range(0, max(1, megabytes * 1_000_000 // size), GROUP):
             rows: dict[str, list[str]] = {name: [] for name in names}
             for number in range(first, first + GROUP):
-                if number == 0 or draw.random() >= copies:
+                last = "" if not past else draw.choice(past) if shape == "scattered" else past[-1]
+                if not past or draw.random() >= copies:
                     length = int(size * draw.uniform(0.5, 1.5))
-                    parts = [draw.choice(pool) for _ in range(1 + length // 700)]
+                    parts = [draw.choice(pool) for _ in range(2 + length // mean)]
                     last = f"Page {number}. " + "\n\n".join(parts)[:length]
+                    past.append(last)
                 rows["text"].append(last)
                 rows["id"].append(f"<urn:uuid:{draw.getrandbits(128):032x}>")
                 rows["dump"].append(DUMPS[number % len(DUMPS)])
                 rows["url"].append(f"https://site{number % 997}.example/page-{number}")
                 rows["date"].append(f"2023-{1 + number % 12:02d}-01T00:00:00Z")
             writer.write_table(pa.table(rows, schema=schema))
-            made += GROUP
     partial.rename(path)
     return path
 
 
 def compare(shape: str, megabytes: int) -> dict[str, Any]:
-    source, out = make(shape, megabytes), HOME / "plan-out"
+    source, out = make(shape, megabytes), HOME / f"plan-out-{shape}-{megabytes}"
     program = [str(Path(sys.executable).parent / "tangobench")]
     common = ["fineweb", "--profile", "paper", "--source", str(source), "--workers", "1"]
     common += ["--set", "allow_fewer=true"]
     told = json.loads(measure([*program, "plan", *common, "--json"])["stdout"])
-    run = measure([*program, "build", *common, "--out", str(out), "--quiet"], out)
+    log = HOME / "plan-reads.txt"
+    trace = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=read,pread64"]
+    trace += ["-P", str(source), "-o", str(log)]
+    run = measure([*trace, *program, "build", *common, "--out", str(out), "--quiet"], out)
+    read = sum(map(int, re.findall(r"= (\d+)$", log.read_text(), re.MULTILINE)))
     files = {p.stat().st_ino: p.stat().st_size for p in out.rglob("*") if p.is_file()}
+    shutil.rmtree(out)
     pairs = {
         "core_seconds": (told["core_seconds"], run["cpu_seconds"]),
         "memory_mb": (told["memory_bytes"] / 1e6, run["anonymous_mb"]),
         "disk_mb": (told["disk_bytes"] / 1e6, sum(files.values()) / 1e6),
+        "read_mb": (told["read_bytes"] / 1e6, read / 1e6),
     }
     found: dict[str, Any] = {"shape": shape, "megabytes": megabytes, "load": run["load"]}
     for name, (planned, measured) in pairs.items():
@@ -90,11 +108,13 @@ def main() -> None:
     parser.add_argument("--only", action="append", choices=list(SHAPES))
     args = parser.parse_args()
     cases = [(s, m) for m in args.megabytes for s in args.only or SHAPES]
-    found = []
+    path = RESULTS / "plan.json"
+    known = json.loads(path.read_text())["cases"] if path.exists() else []
+    found = {(case["megabytes"], case["shape"]): case for case in known}
     for shape, megabytes in cases:
-        found.append(compare(shape, megabytes))
-        print(json.dumps(found[-1]), flush=True)
-    save("plan", [], {"cases": found})
+        case = found[megabytes, shape] = compare(shape, megabytes)
+        print(json.dumps(case), flush=True)
+        save("plan", [], {"cases": [found[key] for key in sorted(found)]})
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 - Documents of about 500 bytes (`plan.py`'s short ones), default settings, near-duplicates included.
 - Scheduler, workers, driver and an S3 server (moto) are processes of their own on loopback. CPU
   seconds and the peak of private memory are those of driver and workers, without the S3 server.
+- Runs of other sizes stay in the result file until they are measured again.
 
 Usage: `make bench-scale`, or `python bench/scale.py 200_000 2_000_000 20_000_000 --workers 2`.
 """
@@ -24,7 +25,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).parent))
 from plan import SHAPES, make
-from side_by_side import HOME, ONE_THREAD, exponent, look, save
+from side_by_side import HOME, ONE_THREAD, RESULTS, exponent, look, save
 
 BIN: Final = Path(sys.executable).parent
 PLACE: Final = HOME / "scale"
@@ -98,7 +99,7 @@ def watch(documents: int, driver: Any, cluster: Any) -> dict[str, Any]:
     wall = round(time.monotonic() - began)
     rounded = {name: round(peak) for name, peak in peaks.items()}
     return {"documents": documents, "cpu_seconds": round(sum(cpu.values()), 1),
-            "wall_seconds": wall, **rounded}  # fmt: skip
+            "wall_seconds": wall, "load": round(os.getloadavg()[0], 1), **rounded}  # fmt: skip
 
 
 def main() -> None:
@@ -106,16 +107,22 @@ def main() -> None:
     parser.add_argument("documents", type=int, nargs="*", default=[200_000, 2_000_000])
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
-    found = []
     for documents in sorted(args.documents):
-        found.append(build(documents, args.workers))
-        print(json.dumps(found[-1]), flush=True)
+        add(build(documents, args.workers))
     shutil.rmtree(PLACE)
-    sizes = [run["documents"] for run in found]
-    names = ("cpu_seconds", "driver_mb", "workers_mb") if len(found) > 1 else ()
-    exponents = {name: exponent(sizes, [run[name] for run in found]) for name in names}
-    print(json.dumps({"exponents": exponents}))
-    save("scale", [], {"runs": found, "exponents": exponents})
+
+
+def add(run: dict[str, Any]) -> None:
+    """Put a run beside those of other sizes in the result file, with the exponents of all."""
+    path = RESULTS / "scale.json"
+    known = json.loads(path.read_text())["runs"] if path.exists() else []
+    runs = [*(r for r in known if r["documents"] != run["documents"]), run]
+    runs.sort(key=lambda r: int(r["documents"]))
+    sizes = [r["documents"] for r in runs]
+    names = ("cpu_seconds", "driver_mb", "workers_mb") if len(runs) > 1 else ()
+    exponents = {name: exponent(sizes, [r[name] for r in runs]) for name in names}
+    print(json.dumps({**run, "exponents": exponents}), flush=True)
+    save("scale", [], {"runs": runs, "exponents": exponents})
 
 
 if __name__ == "__main__":

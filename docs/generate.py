@@ -18,6 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tangobench import cli, errors
+from tangobench.catalogue import title_of
+from tangobench.eval.report.drawing import plain
 from tangobench.eval.report.models import TITLES, reached
 from tangobench.model.training.recipes import RECIPES
 
@@ -77,7 +79,7 @@ def cli_page() -> str:
         parts += ["", f"## {name.removeprefix('tangobench ')}", "", " ".join(described)]
         if lines:
             parts += ["", *lines]
-        examples = re.findall(r"^  (tangobench .*)$", parser.epilog or "", re.M)
+        examples = re.findall(r"^  (tangobench .*?)(?: +#.*)?$", parser.epilog or "", re.M)
         if examples:
             parts += ([] if lines else [""]) + [f"- for example `{'`, `'.join(examples)}`"]
     return "\n".join(parts) + "\n"
@@ -139,9 +141,9 @@ def speed_table() -> str:
     lines = ["| job | beside | ratio | aim | |", "|---|---|---:|---|---|"]
     for path in sorted((HERE.parent / "bench" / "results").glob("*.json")):
         rows = [r for r in json.loads(path.read_text()).get("rows", []) if "peer" in r]
-        lines += [f"| **{TITLES.get(path.stem, path.stem)}** | | | | |"] if rows else []
+        lines += [f"| **{TITLES.get(path.stem) or title_of(path.stem)}** | | | | |"] if rows else []
         lines += [
-            f"| {_cell(r['job'])} | {_cell(r['peer'])} | {r['ratio']:,.3g} | {_cell(r['aim'])} | "
+            f"| {_cell(r['job'])} | {_cell(r['peer'])} | {plain(r['ratio'])} | {_cell(r['aim'])} | "
             f"{words[reached(r)]} |"
             for r in rows
         ]

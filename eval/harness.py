@@ -23,10 +23,9 @@ from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from tangobench.errors import InputError, UsageError
 from tangobench.eval.scoring.generate import continuations, padded
-from tangobench.eval.scoring.nll import LOGITS_AT_ONCE, TOKENS_AT_ONCE, batches_of
+from tangobench.eval.scoring.nll import TOKENS_AT_ONCE, batches_of, target_scores
 from tangobench.eval.scoring.results import load_model
 from tangobench.model.language import LanguageModel
-from tangobench.model.layers import full_precision
 from tangobench.pipeline.dm_math import vocabulary as dm_vocab
 from tangobench.pipeline.tokenizer.gpt2 import EOT, VOCABULARY_SIZE, gpt2
 
@@ -79,16 +78,13 @@ class TangobenchLM(TemplateLM):  # type: ignore[misc]
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_: Any
     ) -> list[int]:
-        """Ids of a text."""
         ids: list[int] = gpt2().encode(string).tolist()
         return ids
 
     def tok_decode(self, ids: Sequence[int]) -> str:
-        """Text of generated ids, up to the end of text."""
         return gpt2().decode(list(ids[: ids.index(EOT)] if EOT in ids else ids))
 
     def prompt(self, context: str) -> list[int]:
-        """What generation continues."""
         return self.tok_encode(context) or [self.prefix_token_id]
 
     def loglikelihood_rolling(self, requests: list[Any], disable_tqdm: bool = False) -> list[float]:
@@ -151,23 +147,12 @@ class TangobenchLM(TemplateLM):  # type: ignore[misc]
             tokens = padded([rows[place][:-1] for place in places]).to(self.model.embed.device)
             hidden_BTC = self.model.hidden(tokens)
             for hidden_TC, place in zip(hidden_BTC, places, strict=True):
-                size = len(pairs[place][1])
+                target_R = torch.tensor(pairs[place][1], device=tokens.device)
                 end = len(rows[place]) - 1
-                found[place] = self._score(hidden_TC[end - size : end], pairs[place][1])
+                hidden_RC = hidden_TC[end - len(target_R) : end]
+                nll_R, lead_R = target_scores(hidden_RC, self.model.embed, target_R)
+                found[place] = -float(nll_R.sum()), bool((lead_R > 0).all())
         return [found[place] for place in range(len(pairs))]
-
-    def _score(self, hidden_RC: torch.Tensor, continuation: list[int]) -> Score:
-        target_R = torch.tensor(continuation, device=hidden_RC.device)
-        total, greedy = 0.0, True
-        step = max(1, LOGITS_AT_ONCE // self.model.config.vocabulary)
-        with full_precision(hidden_RC):
-            for start in range(0, len(continuation), step):
-                logits = hidden_RC[start : start + step] @ self.model.embed.T.to(hidden_RC.dtype)
-                target = target_R[start : start + step]
-                chosen = logits.gather(1, target[:, None])[:, 0]
-                total += float((chosen - logits.logsumexp(-1)).double().sum())
-                greedy = greedy and bool((logits.argmax(-1) == target).all())
-        return total, greedy
 
 
 @register_model("tangobench-math")
@@ -182,16 +167,13 @@ class MathLM(TangobenchLM):
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_: Any
     ) -> list[int]:
-        """Ids of characters; another character is an error."""
         return list(dm_vocab.question_prefix(string)[1:-1])
 
     def tok_decode(self, ids: Sequence[int]) -> str:
-        """Characters up to EOS."""
         kept = ids[: ids.index(dm_vocab.EOS)] if dm_vocab.EOS in ids else ids
         return "".join(dm_vocab.SYMBOLS[token] for token in kept)
 
     def prompt(self, context: str) -> list[int]:
-        """BOS, question, SEP."""
         return list(dm_vocab.question_prefix(context))
 
     def _encode_pair(self, context: str, continuation: str) -> tuple[list[int], list[int]]:
@@ -199,7 +181,6 @@ class MathLM(TangobenchLM):
 
 
 def _settings(wanted: dict[str, Any], default: int) -> tuple[int, tuple[str, ...]]:
-    """How many tokens at most, and the stop strings."""
     known = normalize_gen_kwargs(wanted, default)
     if known["do_sample"] and known.get("temperature", 1.0) != 0:
         raise UsageError("sampling was asked for", kind="usage", fix="set do_sample: false")

@@ -73,14 +73,6 @@ MACS: Final = {
     "gau": "2.52T",
     "flash": "693.98B",
 }
-SCALING: Final = {
-    "tango": "quadratic",
-    "wango": "linear",
-    "recurrent_transformer": "quadratic",
-    "untied_transformer": "quadratic",
-    "gau": "quadratic",
-    "flash": "linear",
-}
 
 # The paper's orderings: (lower, higher).
 CLAIMS: Final = (

@@ -39,7 +39,6 @@ def tabled(
 
 
 def render(tables: Sequence[Table], form: str) -> str:
-    """The tables as text that ends in a newline."""
     if form == "csv":
         return _csv(tables)
     return "\n".join(_ONE[form](table) for table in tables)

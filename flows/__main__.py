@@ -21,11 +21,12 @@ from tangobench import cli
 from tangobench.commands import data
 from tangobench.commands._common import OUTPUT, add_options
 from tangobench.errors import TangobenchError
-from tangobench.flows._build import WAIT_SECONDS, Where, in_process, through_flow
-from tangobench.flows._runner import check
+from tangobench.flows._build import WAIT_SECONDS, in_process, through_flow
+from tangobench.flows._runner import Where
 from tangobench.flows.local.place import Place
-from tangobench.flows.local.recording import LOST, LOUD, Record, recorded
-from tangobench.pipeline.api import Built, Request
+from tangobench.flows.local.recording import LOST, LOUD, IsLost, recorded
+from tangobench.pipeline.api import Built, Request, preload_of
+from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
 
 
@@ -39,7 +40,8 @@ def _parser() -> cli.Parser:
 
 def _run(args: argparse.Namespace) -> int:
     each = [argparse.Namespace(**{**vars(args), "dataset": name}) for name in args.dataset]
-    check(args.runner, args.address)
+    where = Where(workers=args.workers, runner=args.runner, address=args.address)
+    where.check()
     for one in each:
         data.settle(one)
         data.request(one).spec()  # report a wrong option before anything starts
@@ -48,33 +50,34 @@ def _run(args: argparse.Namespace) -> int:
         if line.startswith(LOUD) or not (args.quiet or args.json):
             print(line, file=sys.stderr, flush=True)
 
+    if args.runner == "processes":  # workers load their modules while Prefect loads its own
+        kinds = [one.kind or one.dataset for one in each]
+        make_runner(args.workers, preload=[m for kind in kinds for m in preload_of(kind)])
     # The terminal shows the build's own lines; Prefect's go to its log.
     os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
     os.environ["PREFECT_LOGGING_INTERNAL_LEVEL"] = "CRITICAL"
-    where = Where(workers=args.workers, runner=args.runner, address=args.address)
-    with recorded(Place(root=Path.cwd().resolve()), say) as record:
+    with recorded(Place(root=Path.cwd().resolve()), say) as is_lost:
         for one in each:
             one.began = time.monotonic()
-            data.build(one, lambda request, reporter: _build(record, request, where, reporter))
+            data.build(one, lambda request, reporter: _build(is_lost, request, where, reporter))
     return 0
 
 
-def _build(record: Record | None, request: Request, where: Where, reporter: Reporter) -> Built:
-    if record is None:
+def _build(is_lost: IsLost | None, request: Request, where: Where, reporter: Reporter) -> Built:
+    if is_lost is None:
         return in_process(request, where, reporter)
     try:
         return through_flow(request, where, reporter)
     except TangobenchError:
         raise
     except Exception as error:
-        if not record.lost:
+        if not is_lost():
             raise
         reporter.say(f"{LOUD}: the Prefect server is gone ({type(error).__name__})")
         return in_process(request, where, reporter)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build datasets and return the exit code."""
     code = cli.main(argv, _parser)
     if LOST.is_set():
         sys.stdout.flush()

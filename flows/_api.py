@@ -20,19 +20,26 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from tangobench.pipeline.core.files import read_untrusted
+
 NAME = "PREFECT_API_URL"
 TOML_MARK: Final = "# Written by `make deploy`, removed by `make undeploy`.\n"
+_SETTINGS_BYTES: Final = 1 << 20
+
+
+def _text(path: Path) -> str:
+    """A settings file of the user's: never a pipe that is waited for or a device without an end."""
+    return read_untrusted(path, limit=_SETTINGS_BYTES, links=True).decode()
 
 
 def _toml(path: Path) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError):
+        return tomllib.loads(_text(path))
+    except (OSError, ValueError):
         return {}
 
 
 def is_ours(path: Path) -> bool:
-    """Whether `make deploy` wrote this file."""
     if not path.is_file() or path.is_symlink():
         return False
     with contextlib.suppress(OSError), path.open("rb") as file:
@@ -41,9 +48,8 @@ def is_ours(path: Path) -> bool:
 
 
 def _dotenv(path: Path) -> str | None:
-    with contextlib.suppress(OSError):
-        text = path.read_text(encoding="utf-8")
-        found = re.search(rf"^(?:export )?[ \t]*{NAME}[ \t]*=(.*)$", text, re.MULTILINE)
+    with contextlib.suppress(OSError, ValueError):
+        found = re.search(rf"^(?:export )?[ \t]*{NAME}[ \t]*=(.*)$", _text(path), re.MULTILINE)
         return found[1].strip().strip("'\"") if found else None
     return None
 
@@ -98,5 +104,4 @@ def _body(reply: Any) -> Any:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether `url` names this machine."""
     return urlsplit(url).hostname in {"127.0.0.1", "localhost", "::1"}

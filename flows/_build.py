@@ -6,14 +6,13 @@ Usage: `through_flow(Request(name="lean"), Where(workers=2), Reporter())`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
 from tangobench.errors import TangobenchError
-from tangobench.flows._runner import RunnerKind, check, choose
+from tangobench.flows._runner import Where
 from tangobench.pipeline import api
 from tangobench.pipeline.api import Built, Request, spec_overrides
 from tangobench.pipeline.core.hashing import digest
@@ -33,28 +32,13 @@ terminal: Reporter | None = None
 """Of the command that called the flow in this process."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Where:
-    """Which workers do the work."""
-
-    workers: int | None = None
-    runner: RunnerKind = "processes"
-    address: str | None = None
-
-    @property
-    def count(self) -> int:
-        """Worker processes: as asked, or one per core."""
-        return self.workers or os.cpu_count() or 1
-
-
 def in_process(request: Request, where: Where, reporter: Reporter | None = None) -> Built:
     """Build without any Prefect API."""
-    with closing(choose(where.runner, where.count, where.address)) as runner:
+    with closing(where.open(api.preload_of(request.kind or request.name))) as runner:
         return api.run(request, runner, reporter)
 
 
 def request_of(dataset: str, parameters: Mapping[str, Any]) -> Request:
-    """The request that a run's parameters ask for."""
     known = {field.name for field in fields(Request)} - {"overrides"}
     given = {key: value for key, value in parameters.items() if key in known and value is not None}
     short = {key: parameters.get(key) for key in _SHORT}
@@ -83,28 +67,22 @@ def run_name(request: Request) -> str:
 
 
 def tags_of(request: Request) -> list[str]:
-    """The tags of a build's run."""
     return ["tangobench", request.name.replace("_", "-"), request.profile]
 
 
 def through_flow(request: Request, where: Where, reporter: Reporter) -> Built:
     """Build as a flow run of the configured API; progress is shown by `reporter` too."""
-    from prefect import get_client
-    from prefect.flow_engine import run_flow
-    from prefect.states import Pending
+    from prefect import tags
 
     from tangobench.flows.deployments import BUILDS
 
     global terminal  # noqa: PLW0603 - a flow's parameters are JSON, a reporter is not
-    check(where.runner, where.address)
+    where.check()
     flow = BUILDS[OWN_DATA if request.kind else request.name]
-    given: dict[str, Any] = {"parameters": parameters_of(request, where)}
-    with get_client(sync_client=True) as client:
-        names: dict[str, Any] = {"name": run_name(request), "tags": tags_of(request)}
-        run = client.create_flow_run(flow, **names, **given, state=Pending())
     terminal = reporter
     try:
-        state: Any = run_flow(flow, flow_run=run, **given, return_type="state")
+        with tags(*tags_of(request)):
+            state: Any = flow(**parameters_of(request, where), return_state=True)
     finally:
         terminal = None
     result = state.result(raise_on_failure=False)

@@ -1,8 +1,8 @@
 """Lets `prefect deployment run build-lean` find its deployment without the flow's name.
 
 An entry point of the group `prefect.plugins`, switched on in pyproject.toml for commands run in the
-project folder; it acts in `prefect deployment run` alone. A bare name must fit exactly one
-deployment, by its own name or its flow's. If Prefect's internals change, one line says so and the
+project folder; it acts in `prefect deployment run` alone. NAME means NAME/NAME, which is what every
+deployment of prefect.yaml is called. If Prefect's internals change, one line says so and the
 canonical FLOW/DEPLOYMENT keeps working.
 """
 
@@ -23,36 +23,11 @@ def is_deployment_run(argv: Sequence[str]) -> bool:
     return ("deployment", "run") in pairwise(argv[1:5])
 
 
-def pick(name: str, candidates: Sequence[str]) -> str | None:
-    """The one FLOW/DEPLOYMENT among `candidates` that `name` means, or None if there is none."""
-    fitting = sorted(full for full in candidates if name in full.split("/", 1))
-    exact = [full for full in fitting if full == f"{name}/{name}"]
-    if len(fitting) > 1 and not exact:
-        raise SystemExit(f"{name!r} fits {len(fitting)} deployments: {', '.join(fitting)}")
-    return next(iter(exact or fitting), None)
-
-
-async def _candidates(client: Any, name: str) -> list[str]:
-    from prefect.client.schemas.filters import DeploymentFilter, FlowFilter
-
-    called = {"name": {"any_": [name]}}
-    # Asked by name, not listed: a user's own server may hold more than one page of deployments.
-    fitting = [
-        *await client.read_deployments(deployment_filter=DeploymentFilter.model_validate(called)),
-        *await client.read_deployments(flow_filter=FlowFilter.model_validate(called)),
-    ]
-    flows = {flow_id: await client.read_flow(flow_id) for flow_id in {d.flow_id for d in fitting}}
-    return sorted({f"{flows[d.flow_id].name}/{d.name}" for d in fitting})
-
-
 def wrap(read_by_name: Reader) -> Reader:
     """`read_by_name` that also understands names without a slash."""
 
     async def read_deployment_by_name(self: Any, name: str) -> Any:
-        if "/" not in name:
-            # An unknown name becomes NAME/NAME, so that Prefect answers with its own "not found".
-            name = pick(name, await _candidates(self, name)) or f"{name}/{name}"
-        return await read_by_name(self, name)
+        return await read_by_name(self, name if "/" in name else f"{name}/{name}")
 
     return read_deployment_by_name
 

@@ -1,13 +1,14 @@
 """Inside a flow run: its tasks, what a person sees of it in the Prefect UI, and how it ends.
 
-- A task returns small records, never data; nothing is cached or persisted by Prefect, because the
-  unit store resumes by content. A unit tries again by itself after a passing I/O fault.
+- A stage is one task run. Nothing is cached or persisted by Prefect, because the unit store resumes
+  by content; a unit tries again by itself after a passing I/O fault.
 - Logs, progress bars and artifacts decide nothing: an API that takes none does not fail a build.
 - An expected error ends the run as failed with its own message and the next step.
 """
 
 from __future__ import annotations
 
+import collections
 import io
 import logging
 import os
@@ -15,9 +16,8 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -35,9 +35,8 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from tangobench.errors import TangobenchError
-from tangobench.flows._runner import Batch, Done, finished, run_units, timed
 from tangobench.pipeline.core.lock import Lock
-from tangobench.pipeline.core.pool import worker_died
+from tangobench.pipeline.core.pool import Runner
 from tangobench.pipeline.core.progress import Reporter, units
 from tangobench.pipeline.core.remote import Place
 
@@ -45,27 +44,34 @@ Logger = logging.Logger | logging.LoggerAdapter[Any]
 _GRACE_SECONDS: Final = 20.0  # for Prefect to report; after that nobody is listening
 
 
-@task(name="units", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
-def run_batch(name: str, batch: Batch) -> Done:
-    """Run one batch of units; `name` is what the UI shows."""
-    return run_units(batch) if batch.pool is None else _through_pool(batch, batch.pool)
+@task(name="stage", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
+def _stage(name: str, values: Iterator[Any], box: collections.deque[Any]) -> Iterator[bool]:
+    """Hand on a stage's values through `box`: Prefect would remember every value it sees."""
+    for value in values:
+        box.append(value)
+        yield True
 
 
-def _through_pool(batch: Batch, pool: ProcessPoolExecutor) -> Done:
-    began = time.monotonic()
-    futures: list[Future[Any]] = [pool.submit(timed, batch.function, item) for item in batch.items]
-    try:
-        return finished([future.result() for future in futures], began)
-    except (BrokenProcessPool, CancelledError):
-        lost = [
-            label
-            for future, label in zip(futures, batch.labels, strict=True)
-            if not future.done() or future.cancelled() or future.exception() is not None
-        ]
-        raise worker_died(lost) from None
-    finally:
-        for future in futures:
-            future.cancel()
+class Staged:
+    """Runs units as another runner does, with one Prefect task run around each stage.
+
+    A task run costs about 40 ms of CPU and a unit may take a millisecond; so units are not tasks.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], labels: Sequence[str]
+    ) -> Iterator[Any]:
+        box: collections.deque[Any] = collections.deque()
+        name = labels[0].partition(":")[0] if labels else "nothing to do"
+        values = self._runner.map(function, items, labels)
+        for _ in _stage(name, values, box):
+            yield box.popleft()
+
+    def close(self) -> None:
+        self._runner.close()
 
 
 @task(name="verify", task_run_name="verify {folder}", cache_policy=NO_CACHE, persist_result=False)
@@ -101,29 +107,23 @@ class RunReporter(Reporter):
         self._artifact: UUID | None = None
 
     def say(self, line: str) -> None:
-        """Print a line of its own."""
         super().say(line)
         self._also.say(line)
 
-    def start(
-        self, stage: str, count: int, weight: float, parts: Mapping[str, float] | None = None
-    ) -> None:
-        """Open the stage's progress bar."""
-        super().start(stage, count, weight, parts)
-        self._also.start(stage, count, weight, parts)
+    def start(self, stage: str, count: int, *weights: Any, **noun: Any) -> None:
+        super().start(stage, count, *weights, **noun)
+        self._also.start(stage, count, *weights, **noun)
         key = artifact_key(self._dataset, self._profile, stage.removeprefix(f"{self._dataset}-"))
-        self._artifact = self._try(
-            lambda: create_progress_artifact(0.0, key=key, description=f"{stage}, {units(count)}")
-        )
-        super().say(f"{stage}: {units(count)}")
+        what = units(count, **noun)
+        make = partial(create_progress_artifact, 0.0, key=key, description=f"{stage}, {what}")
+        self._artifact = attempt(make, self._logger)
+        super().say(f"{stage}: {what}")
 
     def advance(self, weight: float, **options: Any) -> None:
-        """Count finished units."""
         super().advance(weight, **options)
         self._also.advance(weight, **options)
 
     def finish(self) -> None:
-        """Close the stage's progress bar."""
         self._update(100.0)
         super().finish()
         self._also.finish()
@@ -138,10 +138,7 @@ class RunReporter(Reporter):
     def _update(self, percent: float) -> None:
         artifact = self._artifact
         if artifact is not None:
-            self._try(lambda: update_progress_artifact(artifact, progress=percent))
-
-    def _try(self, call: Callable[[], Any]) -> Any:
-        return attempt(call, self._logger)
+            attempt(lambda: update_progress_artifact(artifact, progress=percent), self._logger)
 
 
 def attempt(call: Callable[[], Any], logger: Logger) -> Any:
@@ -182,11 +179,9 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-class _Expected(logging.Filter):
-    """Drops the engine's traceback of an error that was already told in words."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return not (record.exc_info and isinstance(record.exc_info[1], TangobenchError))
+def _unexpected(record: logging.LogRecord) -> bool:
+    """A filter without the engine's traceback of an error that was already told in words."""
+    return not (record.exc_info and isinstance(record.exc_info[1], TangobenchError))
 
 
 def _quiet_engine(logger: Logger) -> None:
@@ -195,8 +190,7 @@ def _quiet_engine(logger: Logger) -> None:
     own = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
     names = ("prefect.engine", "prefect.flow_runs", "prefect.task_runs")
     for each in (own, *map(logging.getLogger, names)):
-        if not any(isinstance(known, _Expected) for known in each.filters):
-            each.addFilter(_Expected())
+        each.addFilter(_unexpected)  # a second time it changes nothing
 
 
 def _add_tags(tags: list[str]) -> None:

@@ -23,16 +23,17 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from tangobench.catalogue import CATALOGUE, TEST_SETS
 from tangobench.flows import _build
-from tangobench.flows._build import OWN_DATA, Where, request_of, run_name, tags_of
+from tangobench.flows._build import OWN_DATA, request_of, run_name, tags_of
 from tangobench.flows._run import (
     RunReporter,
+    Staged,
     artifact_key,
     attempt,
     finish,
     publish_lock,
     verify_folder,
 )
-from tangobench.flows._runner import PrefectRunner, RunnerKind, check
+from tangobench.flows._runner import RunnerKind, Where
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.remote import PATIENCE
@@ -102,11 +103,10 @@ def _built(request: api.Request, where: Where) -> State[Any]:
     """Build with units as Prefect tasks; the final state tells the root or the error."""
 
     def work(logger: Any) -> tuple[str, dict[str, Any]]:
-        check(where.runner, where.address)
         reporter = RunReporter(logger, request.name, request.profile, _build.terminal)
         patient = replace(request, wait_seconds=_build.WAIT_SECONDS)
-        with closing(PrefectRunner(where.count, where.address)) as runner:
-            built = api.run(patient, runner, reporter)
+        with closing(where.open(api.preload_of(request.kind or request.name))) as runner:
+            built = api.run(patient, Staged(runner), reporter)
         publish_lock(built.lock, built.folder, logger)
         root = built.lock.root
         return f"root {root}", {"root": root, "folder": str(built.folder), "reused": built.reused}
@@ -157,7 +157,7 @@ def replicate(
 
     def work(logger: Any) -> tuple[str, dict[str, Any]]:
         from tangobench.eval.comparison import replicate as comparison
-        from tangobench.eval.comparison.replications import summary_tables
+        from tangobench.eval.comparison.tables import summary_tables
         from tangobench.eval.render import render
 
         summary = comparison.replicate(

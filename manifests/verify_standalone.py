@@ -18,9 +18,8 @@ import pyarrow.parquet as pq
 def digest(value: Any) -> str:
     """sha256 of bytes, or of canonical JSON: sorted keys, no spaces, UTF-8."""
     if not isinstance(value, bytes | pa.Buffer):
-        encoder = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        value = encoder.encode(value).encode()
-    return hashlib.sha256(value).hexdigest()
+        value = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(value.encode() if isinstance(value, str) else value).hexdigest()
 
 
 def require(holds: bool, fault: str) -> None:
@@ -72,14 +71,15 @@ def logical(kind: Any) -> str:
 def check_file(folder: Path, entry: dict[str, Any]) -> None:
     """One file of a lock: its bytes, then its rows; a card has no rows."""
     path = folder / entry["path"]
-    data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
+    data: Any = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
     require((len(data), digest(data)) == (entry["bytes"], entry["sha256"]), f"{path} is damaged")
     if entry["rows_sha256"]:
         reader, shard = pa.BufferReader(data), "tokens" in entry
-        table = pa.ipc.open_stream(reader).read_all() if shard else pq.read_table(reader)
+        data = pa.ipc.open_stream(reader) if shard else pq.ParquetFile(reader)
+        table = data.read_all() if shard else data.read(use_threads=False)  # no abort at exit
         types = [(field.name, logical(field.type)) for field in table.schema]
-        said = (parts(name, table[name].combine_chunks()) for name, _ in types)
-        sums = {part: digest(data) for column in said for part, data in column}
+        said = (pair for name, _ in types for pair in parts(name, table[name].combine_chunks()))
+        sums = {part: digest(data) for part, data in said}
         tokens = len(table["tokens"].combine_chunks().flatten()) if shard else 0
         counts = (table.num_rows, tokens) == (entry["rows"], entry.get("tokens", 0))
         found = digest({"rows": table.num_rows, "types": types, "parts": sums})

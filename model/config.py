@@ -85,22 +85,18 @@ class ModelConfig:
 
     @property
     def cross_gated(self) -> bool:
-        """TANGO or WANGO."""
         return self.arch in ("tango", "wango")
 
     @property
     def is_unit(self) -> bool:
-        """GAU or FLASH."""
         return self.arch in ("gau", "flash")
 
     @property
     def blocks(self) -> int:
-        """Distinct blocks."""
         return 1 if self.shared else self.depth
 
     @property
     def d_head(self) -> int:
-        """Query and key channels of one head."""
         return self.d_model // self.heads
 
     @property
@@ -120,7 +116,6 @@ class ModelConfig:
 
     @property
     def total_params(self) -> int:
-        """Nonembedding parameters and the tied embedding/output matrix."""
         return self.nonembedding_params + self.vocabulary * self.d_model
 
     def as_json(self) -> dict[str, Any]:
@@ -195,11 +190,11 @@ def matched(arch: Arch, target_params: int, d_model: int = 512, **fields: Any) -
     `fields` are other `ModelConfig` fields (heads, depth, context, vocabulary, …). The smaller of
     two equally near widths wins. Below one width step there is nothing to match: a usage error.
     """
-    heads = fields.get("heads", 16)
-    step = math.lcm(WIDTH_STEP, heads) if arch in ("tango", "wango") else WIDTH_STEP
-    base = ModelConfig(
-        arch=arch, width=step, d_model=d_model, target_params=target_params, **fields
-    )
+    step = WIDTH_STEP
+    if arch in ("tango", "wango"):
+        step = math.lcm(step, fields.get("heads", 16))
+    fields |= {"d_model": d_model, "target_params": target_params}
+    base = ModelConfig(arch=arch, width=step, **fields)
     slope = replace(base, width=2 * step).nonembedding_params - base.nonembedding_params
     if target_params < base.nonembedding_params - slope // 2:
         raise UsageError(

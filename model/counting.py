@@ -27,6 +27,7 @@ from tangobench.model.kernels.nll import summed_nll
 from tangobench.model.language import LanguageModel
 
 _NOT_LAUNCHED: Final = ("empty", "detach", "_unsafe_view", "scalar_tensor")
+_OVERWRITING: Final = ("copy_", "zero_", "fill_")  # their first argument is written, never read
 _PRODUCTS: Final = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "baddbmm_": 1, "addmm_": 1}
 _SLOW: Final = ("exp", "log", "silu", "pow", "elu", "tanh", "sigmoid", "cos", "sin")
 OPTIMIZER_PASSES: Final = {"cpu": 20, "cuda": 10}  # reads and writes of float32 per parameter
@@ -75,7 +76,8 @@ class Counter(TorchDispatchMode):
         name = func.overloadpacket.__name__
         if any(word in str(func) for word in _NOT_LAUNCHED):
             return
-        read = [leaf for leaf in tree_leaves(args) if isinstance(leaf, Tensor)]
+        inputs = args[1:] if name in _OVERWRITING else args
+        read = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor)]
         place = _PRODUCTS.get(name)
         flop = 0 if place is None else 2 * made[0].numel() * args[place].shape[-1]
         kind = "product" if flop else "slow" if any(word in name for word in _SLOW) else "plain"

@@ -61,7 +61,6 @@ class GauBlock(nn.Module):
         return squared_relu_mix(q, k, v_BTE, self.toeplitz, self.config.context)
 
     def empty_cache(self) -> PrefixCache:
-        """Keys and values of the whole prefix."""
         return PrefixCache()
 
     def fill(self, cache: PrefixCache, heads_BOTS: Tensor, v_BTE: Tensor) -> None:
@@ -69,7 +68,6 @@ class GauBlock(nn.Module):
         cache.extend(heads_BOTS[:, 1:2], v_BTE[:, None])
 
     def step(self, h_B1C: Tensor, cache: PrefixCache, position: int) -> Tensor:
-        """One more token."""
         u, v, heads = self.project(h_B1C, position)
         with layers.full_precision(heads):
             mixed = self.step_mix(heads, v, cache, position)
@@ -140,7 +138,6 @@ class FlashBlock(GauBlock):
         return mixed.view(batch, chunks * rows, -1)[:, :length]
 
     def empty_cache(self) -> ChunkCache:
-        """One chunk and one sum."""
         return ChunkCache()
 
     def fill(self, cache: PrefixCache, heads_BOTS: Tensor, v_BTE: Tensor) -> None:

@@ -16,31 +16,18 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    GenerationConfig,
-    GenerationMixin,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tangobench.errors import CorruptionError, InputError
 from tangobench.model.config import ModelConfig
 from tangobench.model.language import LanguageModel, initialise
 from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
+from tangobench.pipeline.tokenizer import gpt2
 from tangobench.pipeline.tokenizer.defined import HUGGING_FACE, Defined
-from tangobench.pipeline.tokenizer.gpt2 import (
-    ENCODER,
-    MERGES,
-    VOCABULARY_SIZE,
-    byte_alphabet,
-    read_vocabulary_file,
-)
 
 
 class TangobenchConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -59,7 +46,6 @@ class TangobenchConfig(PreTrainedConfig):  # type: ignore[misc]
 
     @classmethod
     def of(cls, config: ModelConfig) -> TangobenchConfig:
-        """The same model in the names that other programs look for."""
         return cls(
             model=config.as_json(),
             vocab_size=config.vocabulary,
@@ -70,7 +56,6 @@ class TangobenchConfig(PreTrainedConfig):  # type: ignore[misc]
         )
 
     def model_config(self) -> ModelConfig:
-        """What the model is built from."""
         return ModelConfig(**(self.model or {}))
 
 
@@ -118,7 +103,7 @@ class PastStates:
         return torch.cat(parts)[self.order]
 
 
-class TangobenchForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
+class TangobenchForCausalLM(PreTrainedModel, transformers.GenerationMixin):  # type: ignore[misc]
     """A `LanguageModel` behind the interface that Hugging Face's tools expect."""
 
     config_class = TangobenchConfig
@@ -229,7 +214,7 @@ def export(model: LanguageModel, folder: Path, own: Defined | None = None) -> Pa
     """Write config, safetensors, tokenizer and generation settings that `from_pretrained` reads."""
     wrapped = wrap(model)
     tokenizer = tokenizer_for(model.config.vocabulary) if own is None else own_tokenizer(own)
-    wrapped.generation_config = GenerationConfig(
+    wrapped.generation_config = transformers.GenerationConfig(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -240,8 +225,7 @@ def export(model: LanguageModel, folder: Path, own: Defined | None = None) -> Pa
 
 
 def tokenizer_for(vocabulary: int) -> PreTrainedTokenizerFast:
-    """The tokenizer of a model with so many tokens."""
-    makers = {VOCABULARY_SIZE: gpt2_tokenizer, len(SYMBOLS): math_tokenizer}
+    makers = {gpt2.VOCABULARY_SIZE: gpt2_tokenizer, len(SYMBOLS): math_tokenizer}
     if vocabulary not in makers:
         raise InputError(
             f"no tokenizer has {vocabulary} tokens, known are {', '.join(map(str, makers))}",
@@ -252,9 +236,8 @@ def tokenizer_for(vocabulary: int) -> PreTrainedTokenizerFast:
 
 
 def gpt2_tokenizer() -> PreTrainedTokenizerFast:
-    """GPT-2's byte-pair encoding."""
-    vocabulary: dict[str, int] = json.loads(read_vocabulary_file(ENCODER))
-    lines = read_vocabulary_file(MERGES).decode().split("\n")[1:-1]
+    vocabulary: dict[str, int] = json.loads(gpt2.read_vocabulary_file(gpt2.ENCODER))
+    lines = gpt2.read_vocabulary_file(gpt2.MERGES).decode().split("\n")[1:-1]
     pairs = [(left, right) for left, right in (line.split(" ") for line in lines)]
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -263,7 +246,6 @@ def gpt2_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def own_tokenizer(own: Defined) -> PreTrainedTokenizerFast:
-    """A tokenizer of your own."""
     is_json = own.definition.file == HUGGING_FACE
     made = Tokenizer.from_str(own.definition.data.decode()) if is_json else _of_tiktoken(own)
     return _wrapped(made, own.identity["eot"])
@@ -279,7 +261,7 @@ def _wrapped(tokenizer: Tokenizer, eot: str, **names: str) -> PreTrainedTokenize
 def _of_tiktoken(own: Defined) -> Tokenizer:
     """Ranks as merges: a token is the merge of the two parts that its bytes had just before."""
     ranks = {token: ident for ident, token in enumerate(own.bytes_of) if token}
-    back = {byte: chr(code) for code, byte in byte_alphabet().items()}
+    back = {byte: chr(code) for code, byte in gpt2.byte_alphabet().items()}
     names = {token: "".join(back.get(b, chr(b)) for b in token) for token in ranks}
     pairs = [_halves(token, ranks) for token in sorted(ranks, key=ranks.__getitem__)]
     merges = [(names[pair[0]], names[pair[1]]) for pair in pairs if pair]
@@ -315,5 +297,5 @@ def math_tokenizer() -> PreTrainedTokenizerFast:
     return _wrapped(tokenizer, eos, pad_token=pad, bos_token=bos, sep_token=sep)
 
 
-AutoConfig.register(TangobenchConfig.model_type, TangobenchConfig)
-AutoModelForCausalLM.register(TangobenchConfig, TangobenchForCausalLM)
+transformers.AutoConfig.register(TangobenchConfig.model_type, TangobenchConfig)
+transformers.AutoModelForCausalLM.register(TangobenchConfig, TangobenchForCausalLM)

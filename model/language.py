@@ -86,7 +86,6 @@ class LanguageModel(nn.Module):
         return layers.rms_norm(h_BTC, self.final_norm)
 
     def applications(self) -> list[Any]:
-        """The block of each application, in order."""
         return [self.blocks[0 if self.config.shared else i] for i in range(self.config.depth)]
 
     def loss(self, tokens_BT: Tensor, target_mask_BT: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,7 +121,6 @@ class LanguageModel(nn.Module):
         return self.logits(hidden_BTC[:, -1]), state
 
     def start(self) -> DecodeState:
-        """The state before the first token."""
         return DecodeState(caches=[block.empty_cache() for block in self.applications()])
 
     @torch.no_grad()
@@ -207,14 +205,12 @@ class LanguageModel(nn.Module):
 
 
 def initialise(model: LanguageModel, seed: int) -> None:
-    """Fill every parameter in place."""
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(initial_value(name, parameter.shape, model.config, seed))
 
 
 def initial_value(name: str, shape: torch.Size, config: ModelConfig, seed: int) -> torch.Tensor:
-    """The initial float32 value of one tensor."""
     leaf = name.rpartition(".")[2]
     if leaf in ONES:
         return torch.ones(shape)

@@ -8,6 +8,7 @@ Shapes: B batch, T positions, C model channels, H heads, K channels of a head, X
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -125,7 +126,7 @@ def phi(u: Tensor) -> Tensor:
 
 def autocast_dtype(x: Tensor) -> torch.dtype:
     """What a linear layer would compute in here: autocast's dtype where it is on, else `x`'s."""
-    device = "cpu" if x.device.type == "meta" else x.device.type
+    device = _autocast_device(x)
     if torch.is_autocast_enabled(device) and x.dtype == torch.float32:
         return torch.get_autocast_dtype(device)
     return x.dtype
@@ -133,8 +134,62 @@ def autocast_dtype(x: Tensor) -> torch.dtype:
 
 def full_precision(x: Tensor) -> torch.autocast:
     """A context in which autocast is off: for logits, exponentials, sums and the loss."""
-    device = "cpu" if x.device.type == "meta" else x.device.type
-    return torch.autocast(device_type=device, enabled=False)
+    return torch.autocast(device_type=_autocast_device(x), enabled=False)
+
+
+def _autocast_device(x: Tensor) -> str:
+    return "cpu" if x.device.type == "meta" else x.device.type
+
+
+def by_parts(
+    inner: Callable[..., Tensor],
+    x_BTC: Tensor,
+    whole: Sequence[Tensor],
+    dims: Sequence[int],
+    parts: int,
+) -> Tensor:
+    """Σ inner(x, *part) @ W_partᵀ over equal parts of each of `whole`, of which W is the first.
+
+    Each is cut along its dimension. Nothing but the inputs is kept: the backward pass makes each
+    part's activations again.
+    """
+    y_BTC: Tensor = _ByParts.apply(inner, dims, parts, x_BTC, *whole)  # type: ignore[no-untyped-call]
+    return y_BTC
+
+
+class _ByParts(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, inner: Any, dims: Sequence[int], parts: int, x_BTC: Tensor, *whole: Tensor
+    ) -> Tensor:
+        ctx.inner, ctx.dims, ctx.parts, ctx.dtype = inner, dims, parts, autocast_dtype(x_BTC)
+        ctx.save_for_backward(x_BTC, *whole)
+        y_BTC = torch.zeros_like(x_BTC)
+        for w, *part in _cut(whole, dims, parts):
+            y_BTC += F.linear(inner(x_BTC, *part), w)
+        return y_BTC
+
+    @staticmethod
+    def backward(ctx: Any, dy_BTC: Tensor) -> tuple[Tensor | None, ...]:
+        x_BTC, *whole = ctx.saved_tensors
+        dx_BTC, grads = torch.zeros_like(x_BTC), [torch.empty_like(one) for one in whole]
+        device, narrow = _autocast_device(x_BTC), ctx.dtype != x_BTC.dtype
+        dy_BTC = dy_BTC.to(ctx.dtype)
+        cuts = (_cut(tensors, ctx.dims, ctx.parts) for tensors in (whole, grads))
+        for (w, *part), (dw, *targets) in zip(*cuts, strict=True):
+            inputs = [one.detach().requires_grad_() for one in (x_BTC, *part)]
+            with torch.enable_grad(), torch.autocast(device, ctx.dtype, enabled=narrow):
+                made = ctx.inner(*inputs)
+            dw.copy_(dy_BTC.flatten(0, 1).T @ made.detach().flatten(0, 1))
+            dx, *found = torch.autograd.grad(made, inputs, dy_BTC @ w.to(ctx.dtype))
+            dx_BTC += dx
+            for target, grad in zip(targets, found, strict=True):
+                target.copy_(grad)
+        return (None, None, None, dx_BTC, *grads)
+
+
+def _cut(whole: Sequence[Tensor], dims: Sequence[int], parts: int) -> Iterator[tuple[Tensor, ...]]:
+    return zip(*(one.chunk(parts, dim) for one, dim in zip(whole, dims, strict=True)), strict=True)
 
 
 class PrefixCache:

@@ -12,15 +12,13 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
 from tangobench.model.kernels import select
-from tangobench.model.kernels.crossgate import HeadKernel, average, fused_update, strip_of
+from tangobench.model.kernels.crossgate import HeadKernel, average, null_of_heads, strip_of
 from tangobench.model.kernels.strips import SHORT, ShortWangoKernel, TangoKernel
-from tangobench.model.kernels.wango_batched import WangoBatched
-from tangobench.model.kernels.wango_scan import BLOCK, WangoKernel
+from tangobench.model.kernels.wango import BLOCK, WangoKernel
 from tangobench.model.layers import PrefixCache
 
 
@@ -41,7 +39,6 @@ class TangoBlock(nn.Module):
         self.null_bias = nn.Parameter(torch.empty(config.heads)) if config.null_gate else None
 
     def kernel(self, chosen: select.Kernel, length: int) -> HeadKernel:
-        """The exact full-prefix average."""
         if chosen == "triton":
             from tangobench.model.kernels.triton.tango import TangoTriton
 
@@ -54,32 +51,31 @@ class TangoBlock(nn.Module):
         q, k = self.query_key(x_BTC, 0)
         features = self.features(q, k)
         values = x_BTC.shape[:2].numel() * self.config.width
+        inputs = (self.wv, null_of_heads(q, self.null_bias), *features)
         if cache is None and select.recomputes(x_BTC, values):
-            return h_BTC + self._recomputed_update(x_BTC, features)
+            return h_BTC + self._recomputed_update(x_BTC, inputs)
         gate_BTF = F.silu(F.linear(x_BTC, self.wg))
         if cache is not None:
             self.fill(cache, k, layers.split_heads(gate_BTF, self.config.heads))
-        return h_BTC + self._update(x_BTC, gate_BTF, features)
+        return h_BTC + F.linear(self._gated(x_BTC, gate_BTF, *inputs), self.wo)
 
-    def _update(self, x_BTC: Tensor, gate_BTF: Tensor, features: tuple[Tensor, ...]) -> Tensor:
-        chosen = select.chosen(x_BTC)
-        kernel, together = self.kernel(chosen, x_BTC.shape[1]), chosen != "strips"
-        mean_BTF = average(kernel, features, gate_BTF, self.null_bias, together=together)
-        return F.linear(mean_BTF * F.linear(x_BTC, self.wv), self.wo)
+    def _gated(
+        self, x: Tensor, gate: Tensor, wv: Tensor, null_H: Tensor, *features: Tensor
+    ) -> Tensor:
+        """ḡ ⊙ W_v x of all heads, or of some."""
+        chosen = select.chosen(x)
+        kernel, together = self.kernel(chosen, x.shape[1]), chosen != "strips"
+        return average(kernel, features, gate, null_H, together=together) * F.linear(x, wv)
 
-    def _recomputed_update(self, x_BTC: Tensor, features: tuple[Tensor, ...]) -> Tensor:
-        """`_update` that keeps only its inputs: head by head, or as a whole where heads are not."""
-        if select.chosen(x_BTC) == "strips":
-            kernel, weights = self.kernel("strips", x_BTC.shape[1]), (self.wg, self.wv, self.wo)
-            return fused_update(kernel, features, x_BTC, weights, self.null_bias)
+    def _recomputed_update(self, x_BTC: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
+        """W_o(ḡ ⊙ W_v x) that keeps its inputs only; by head if the kernel takes one at once."""
 
-        def update(x_BTC: Tensor, *features: Tensor) -> Tensor:
-            return self._update(x_BTC, F.silu(F.linear(x_BTC, self.wg)), features)
+        def gated(x: Tensor, wg: Tensor, *inputs: Tensor) -> Tensor:
+            return self._gated(x, F.silu(F.linear(x, wg)), *inputs)
 
-        y_BTC: Tensor = checkpoint(
-            update, x_BTC, *features, use_reentrant=False, preserve_rng_state=False
-        )
-        return y_BTC
+        parts = self.config.heads if select.chosen(x_BTC) == "strips" else 1
+        dims = (1, 0, 0, 0, *(1 for _ in inputs[2:]))
+        return layers.by_parts(gated, x_BTC, (self.wo, self.wg, *inputs), dims, parts)
 
     def query_key(self, x_BTC: Tensor, start: int) -> tuple[Tensor, Tensor]:
         """Unit-length rotated queries and keys, (B, H, T, K), in at least float32."""
@@ -92,7 +88,6 @@ class TangoBlock(nn.Module):
         return q * layers.log_tau_H11(self.theta, q).exp(), k
 
     def empty_cache(self) -> PrefixCache:
-        """Keys and gates of the whole prefix."""
         return PrefixCache()
 
     def fill(self, cache: PrefixCache, k_BHTK: Tensor, gate_BHTG: Tensor) -> None:
@@ -100,7 +95,6 @@ class TangoBlock(nn.Module):
         cache.extend(k_BHTK, gate_BHTG)
 
     def step(self, h_B1C: Tensor, cache: PrefixCache, position: int) -> Tensor:
-        """One more token."""
         x_B1C = layers.rms_norm(h_B1C, self.norm)
         q, k = self.query_key(x_B1C, position)
         gate = layers.split_heads(F.silu(F.linear(x_B1C, self.wg)), self.config.heads)
@@ -141,17 +135,15 @@ class WangoBlock(TangoBlock):
     """Windowed aggregation; decoding keeps a ring of W keys and gates, S and z."""
 
     def kernel(self, chosen: select.Kernel, length: int) -> HeadKernel:
-        """The blockwise scan; strips where the sequence is short."""
         window = self.config.window
-        if chosen == "strips":
-            return WangoKernel(window)
         if chosen == "triton" and window == BLOCK:
             from tangobench.model.kernels.triton.wango import WangoTriton
 
             return WangoTriton(window)
-        if chosen == "batched" and length <= SHORT:
-            return ShortWangoKernel(strip=strip_of(length), window=window)
-        return WangoBatched(window)
+        if length <= SHORT:
+            strip = None if chosen == "strips" else strip_of(length)
+            return ShortWangoKernel(strip=strip, window=window)
+        return WangoKernel(window)
 
     def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
         """(τ·q, k) for recent pairs and (φ(√τ q), φ(√τ k)) for older ones."""
@@ -160,7 +152,6 @@ class WangoBlock(TangoBlock):
         return q * log_tau.exp(), k, layers.phi(root * q), layers.phi(root * k)
 
     def empty_cache(self) -> WindowCache:
-        """A window and two sums."""
         return WindowCache()
 
     def fill(self, cache: PrefixCache, k_BHTK: Tensor, gate_BHTG: Tensor) -> None:

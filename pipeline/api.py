@@ -14,7 +14,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -78,13 +78,11 @@ class Request:
 
     @property
     def folder(self) -> Place:
-        """The dataset folder."""
         out = place_of(self.out)
         parent = out.absolute() if isinstance(out, Path) else out
         return parent / f"{self.name}-{self.profile}"
 
     def spec(self) -> Any:
-        """The effective spec."""
         cls = door(self.kind or self.name, "Spec")
         if self.manifest is not None:
             return read_spec(cls, Path(self.manifest), self.profile, self.overrides)
@@ -103,19 +101,21 @@ def spec_overrides(
 
 def door(name: str, what: str) -> Any:
     """A dataset's `Spec`, `build`, `plan`, `record` or `why`, loading no more than it needs."""
+    return getattr(_room(name, _ROOMS[what]), what)
+
+
+def _room(name: str, room: str) -> Any:
+    """A module of a dataset's package, or the dataset's single module."""
     tests = {test.name: test.package for test in TEST_SETS.values()}
     known = {**DATASETS, **tests, **OWN}
     if name not in known:
         choice = ", ".join([*DATASETS, *tests])
         fix = f"choose {choice} or a manifest of your own: tangobench init --help"
         raise UsageError(f"no dataset {name!r}", kind="no-such-dataset", fix=fix)
-    return getattr(_room(known[name], _ROOMS[what]), what)
-
-
-def _room(package: str, room: str) -> Any:
-    """A module of a dataset's package, or the dataset's single module."""
-    module = importlib.import_module(package)
-    return importlib.import_module(f"{package}.{room}") if hasattr(module, "__path__") else module
+    module = importlib.import_module(known[name])
+    return (
+        importlib.import_module(f"{known[name]}.{room}") if hasattr(module, "__path__") else module
+    )
 
 
 def kind_of(lock: Lock) -> str:
@@ -138,8 +138,7 @@ def record_of(dataset: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
 def resolved(request: Request, reporter: Reporter | None = None) -> Any:
     """The effective spec with names, such as `HEAD`, replaced by what they mean in the source."""
     spec = request.spec()
-    build_door = door(request.kind or request.name, "build")
-    room = _room(build_door.__module__.removesuffix(".build"), "plan")
+    room = _room(request.kind or request.name, _ROOMS["plan"])
     resolve = getattr(room, "resolve", None)  # a door that only some datasets have
     known = spec if resolve is None else resolve(spec, request.source)
     before = as_dict(spec)
@@ -157,7 +156,6 @@ def preload_of(name: str) -> tuple[str, ...]:
 
 
 def build(name: str, profile: str = "sample", *, workers: int = 1, **options: Any) -> Built:
-    """Build a dataset in worker processes on this machine."""
     if workers < 1:
         raise UsageError(f"--workers is {workers}", kind="workers", fix="use 1 or more")
     runner = make_runner(workers, preload=preload_of(name))
@@ -169,21 +167,26 @@ def build(name: str, profile: str = "sample", *, workers: int = 1, **options: An
 
 
 def plan(request: Request, workers: int = 1) -> dict[str, Any]:
-    """Bytes, time and disk that a build would take."""
     make = door(request.kind or request.name, "plan")
     return dict(make(resolved(request), request.source, workers))
 
 
 def run(request: Request, runner: Runner, reporter: Reporter | None = None) -> Built:
-    """Build a dataset with any runner."""
     reporter = reporter or Reporter(quiet=True)
     spec = resolved(request, reporter)
     folder = request.folder
-    with _reserved(folder, request.wait_seconds, reporter):
-        publish.refuse_other_spec(folder, as_dict(spec))
-        if request.source is None and (lock := _finished(folder)) is not None:
-            reporter.say(f"{folder} is already built; every file was checked again")
-            return Built(folder, lock, True)
+    # One builder of a folder on a file system; object stores decide at the last PUT.
+    alone: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if not isinstance(folder, Bucket):
+        lock_file = folder.parent / ".locks" / folder.name
+        alone = exclusive(lock_file, wait_seconds=request.wait_seconds, say=reporter.say)
+    with alone:
+        publish.refuse_other_spec(folder, as_dict(spec), request.source)
+        with contextlib.suppress(TangobenchError):  # not there, or damaged: it is built
+            if request.source is None:
+                lock = verify(folder)
+                reporter.say(f"{folder} is already built; every file was checked again")
+                return Built(folder, lock, True)
         # The name of the machine keeps two machines with one store out of each other's scratch.
         scratch = sha256_bytes(os.fsencode(f"{platform.node()}:{folder}"))[:12]
         store = open_store(request.store or str(folder.parent / ".units"), scratch=scratch)
@@ -192,21 +195,10 @@ def run(request: Request, runner: Runner, reporter: Reporter | None = None) -> B
         store.clear_scratch()
         try:
             access = Access(stream=request.stream, patience=request.patience)
-            lock = _build(request, spec, Job(store, runner, reporter, access))
+            lock = _build(request, spec, Job(store, runner, reporter, access, request.name))
         finally:
             store.clear_scratch()
     return Built(folder, lock, False)
-
-
-@contextlib.contextmanager
-def _reserved(folder: Place, wait_seconds: float, reporter: Reporter) -> Iterator[None]:
-    """Nobody else on this file system builds the folder; object stores decide at the last PUT."""
-    if isinstance(folder, Bucket):
-        yield
-        return
-    lock_file = folder.parent / ".locks" / folder.name
-    with exclusive(lock_file, wait_seconds=wait_seconds, say=reporter.say):
-        yield
 
 
 def _build(request: Request, spec: Any, job: Job) -> Lock:
@@ -227,10 +219,3 @@ def _build(request: Request, spec: Any, job: Job) -> Lock:
     return publish.publish(
         request.folder, request.name, request.profile, as_dict(spec), result, job, run
     )
-
-
-def _finished(folder: Place) -> Lock | None:
-    try:
-        return verify(folder)
-    except TangobenchError:
-        return None

@@ -17,13 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.errors import CorruptionError, UsageError
-from tangobench.pipeline.core import sealed
-from tangobench.pipeline.core.files import (
-    atomic_file,
-    explain_os_errors,
-    partial_folder,
-    write_atomic,
-)
+from tangobench.pipeline.core import files, sealed
 from tangobench.pipeline.core.hashing import rows_sha256
 from tangobench.pipeline.core.lock import content_root_of
 from tangobench.pipeline.reading import Dataset
@@ -36,7 +30,6 @@ _BATCH: Final = 1024
 
 
 def require_new(target: Path) -> None:
-    """Refuse to write into a folder that holds something."""
     if target.is_symlink() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
         why, fix = f"{target} is not empty", "name a new or empty folder"
         raise UsageError(why, kind="not-empty", fix=fix, path=str(target))
@@ -46,20 +39,24 @@ def export_rows(dataset: Dataset, target: Path, form: Format) -> str:
     """Write all rows to a new folder; returns their content root, which is the dataset's."""
     require_new(target)
     lock, needed = dataset.lock, sum(shard["bytes"] for shard in dataset.lock.shards)
-    with explain_os_errors(target, needed), partial_folder(target) as folder:
-        _FORMS[form][0](dataset, folder)
-        found = _content_root(dataset, folder, form)
+    with files.explain_os_errors(target, needed), files.partial_folder(target) as folder:
+        write, read = _FORMS[form]
+        write(dataset, folder)
+        rows: dict[str, str] = {}  # cut where the shards are cut
+        for config, split, entries in _splits(dataset):
+            tables = read(folder, config, split, entries)
+            for entry, table in zip(entries, tables, strict=True):
+                rows[entry["path"]] = rows_sha256(table)
+        written = [{**shard, "rows_sha256": rows[shard["path"]]} for shard in lock.shards]
+        found = content_root_of({"shards": written})
         if found != lock.content_root:
-            raise CorruptionError(
-                f"the export of {dataset.folder} has content root {found}, the dataset has "
-                f"{lock.content_root}",
-                kind="export-corrupt",
-                fix="check that disk, and export again",
-                path=str(target),
-            )
+            roots = f"has content root {found}, the dataset has {lock.content_root}"
+            why = f"the export of {dataset.folder} {roots}"
+            fix = "check that disk, and export again"
+            raise CorruptionError(why, kind="export-corrupt", fix=fix, path=str(target))
         note = {"format": _FORMAT, "as": form, "content_root": found, "root": lock.root}
         note |= {"dataset": lock.name, "profile": lock.profile}
-        write_atomic(folder / NOTE, sealed.seal(note))
+        files.write_atomic(folder / NOTE, sealed.seal(note))
     return found
 
 
@@ -78,12 +75,12 @@ def _write_parquet(dataset: Dataset, folder: Path) -> None:
         for index, path in enumerate(_parquet_files(folder, config, split, len(entries))):
             shard, entry = rows.shard(index), entries[index]
             with (
-                atomic_file(path, needed=entry["bytes"]) as target,
+                files.atomic_file(path, needed=entry["bytes"]) as target,
                 os.fdopen(target.descriptor, "wb", closefd=False) as file,
                 pq.ParquetWriter(file, shard.schema, compression="zstd") as writer,
             ):
-                for batch in range(len(entry["batch_offsets"])):
-                    writer.write_batch(shard.batch(batch))
+                for batch in shard:
+                    writer.write_batch(batch)
 
 
 def _parquet_files(folder: Path, config: str, split: str, count: int) -> list[Path]:
@@ -127,14 +124,3 @@ _FORMS: Final[dict[Format, tuple[Callable[..., None], Callable[..., Iterator[Bat
     "parquet": (_write_parquet, _read_parquet),
     "hf": (_write_hf, _read_hf),
 }
-
-
-def _content_root(dataset: Dataset, folder: Path, form: Format) -> str:
-    """The content root of what was written: its rows, cut where the shards are cut."""
-    found: dict[str, str] = {}
-    for config, split, entries in _splits(dataset):
-        tables = _FORMS[form][1](folder, config, split, entries)
-        for entry, table in zip(entries, tables, strict=True):
-            found[entry["path"]] = rows_sha256(table)
-    shards = [{**s, "rows_sha256": found[s["path"]]} for s in dataset.lock.shards]
-    return content_root_of({"shards": shards})

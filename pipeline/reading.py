@@ -44,50 +44,35 @@ class Rows:
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        shard, place = self._locate(row)
-        batch, inner = shard.locate(place)
-        others = [name for name in batch.schema.names if name != "tokens"]
-        found = {name: batch.column(name)[inner].as_py() for name in others}
-        return {"tokens": shard.tokens(place), **found}
+        shard, _ = self._locate(row)
+        others = [name for name in shard.schema.names if name != "tokens"]
+        return {"tokens": self.tokens(row), **{name: self.value(row, name) for name in others}}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[row] for row in range(len(self)))
 
     def tokens(self, row: int) -> NDArray:
-        """The tokens of a row, as a view into the mapped file."""
         shard, place = self._locate(row)
         return shard.tokens(place)
 
     def value(self, row: int, column: str) -> Any:
-        """One value of a row."""
         shard, place = self._locate(row)
-        batch, inner = shard.locate(place)
-        return batch.column(column)[inner].as_py()
+        return shard.value(place, column)
 
     def column(self, name: str) -> NDArray:
-        """A whole scalar column as one array."""
-        parts = [
-            self.shard(index).batch(batch).column(name).to_numpy(zero_copy_only=False)
-            for index, entry in enumerate(self._entries)
-            for batch in range(len(entry["batch_offsets"]))
-        ]
+        batches = (batch for shard in self.open_all() for batch in shard)
+        parts = [batch.column(name).to_numpy(zero_copy_only=False) for batch in batches]
         return np.concatenate(parts) if parts else np.zeros(0)
 
-    def open_all(self) -> None:
-        """Verify every shard now."""
-        for index in range(len(self._entries)):
-            self.shard(index)
+    def open_all(self) -> list[Shard]:
+        """All shards, verified."""
+        return [self.shard(index) for index in range(len(self._entries))]
 
     def shard(self, index: int) -> Shard:
         """Shard `index`, verified when first asked for."""
         if index not in self._open:
             self._open[index] = Shard(self._folder, self._entries[index], self._rules)
         return self._open[index]
-
-    def files(self) -> list[Path]:
-        """The verified files of all shards on this machine."""
-        self.open_all()
-        return [self.shard(index).path for index in range(len(self._entries))]
 
     def _locate(self, row: int) -> tuple[Shard, int]:
         if not 0 <= row < len(self):
@@ -113,25 +98,19 @@ class Dataset:
 
     @property
     def text_tokenizer(self) -> Tokenizer:
-        """The tokenizer; an error where rows are not texts."""
         if self.tokenizer is None:
-            raise UsageError(
-                f"{self.folder}: its lock names no tokenizer of texts",
-                kind="tokenizer-unknown",
-                fix="`tangobench inspect` shows what the folder holds",
-            )
+            why = f"{self.folder}: its lock names no tokenizer of texts"
+            fix = "`tangobench inspect` shows what the folder holds"
+            raise UsageError(why, kind="tokenizer-unknown", fix=fix)
         return self.tokenizer
 
     def rows(self, config: str, split: str) -> Rows:
-        """The rows of one config and split."""
         shards = self.lock.shards_of(config, split)
         if not shards:
-            have = sorted({f"{s['config']}/{s['split']}" for s in self.lock.shards})
-            raise UsageError(
-                f"{self.folder} has no {config}/{split}; it has {', '.join(have)}",
-                kind="no-such-split",
-                fix=f"choose one of {', '.join(have)}",
-            )
+            have = ", ".join(sorted({f"{s['config']}/{s['split']}" for s in self.lock.shards}))
+            why = f"{self.folder} has no {config}/{split}; it has {have}"
+            fix = f"choose one of {have}"
+            raise UsageError(why, kind="no-such-split", fix=fix)
         rules = shard_rules(self.lock, config)
         check_schemas(self.folder, shards, rules)
         return Rows(self.folder, shards, rules)
@@ -140,8 +119,8 @@ class Dataset:
         """One memory-mapped `datasets.Dataset` over all shards, verified first, not copied."""
         import datasets
 
-        files = self.rows(config, split).files()
-        return datasets.concatenate_datasets([datasets.Dataset.from_file(str(f)) for f in files])
+        files = [str(shard.path) for shard in self.rows(config, split).open_all()]
+        return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
 
 def open_dataset(folder: Path | str) -> Dataset:
@@ -187,15 +166,14 @@ def row_view(lock: Lock, config: str, row: dict[str, Any]) -> RowView:
 
 def pieces(dataset: Dataset, tokens: NDArray) -> list[str]:
     """Each token as text; bytes that are no character as \\xNN, ids that nobody knows as ⟨ID⟩."""
-    return [_piece(dataset.tokenizer, token) for token in tokens.tolist()]
-
-
-def _piece(tokenizer: Tokenizer | None, token: int) -> str:
     from tangobench.pipeline.dm_math.vocabulary import SYMBOLS
 
-    try:
-        if tokenizer is None:
-            return str(SYMBOLS[token])
-        return tokenizer.decode_bytes([token]).decode("utf-8", "backslashreplace")
-    except LookupError:
-        return f"⟨{token}⟩"
+    def piece(token: int) -> str:
+        try:
+            if dataset.tokenizer is None:
+                return str(SYMBOLS[token])
+            return dataset.tokenizer.decode_bytes([token]).decode("utf-8", "backslashreplace")
+        except LookupError:
+            return f"⟨{token}⟩"
+
+    return list(map(piece, tokens.tolist()))

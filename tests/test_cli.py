@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import fault_toy
 import pytest
@@ -295,12 +297,12 @@ def test_doctor_is_green_here(run):
 
 
 def test_doctor_names_packages_that_the_constraints_do_not_cover(run, monkeypatch):
-    from types import SimpleNamespace
-
     from tangobench.commands import machine as doctor
 
-    found = [SimpleNamespace(name="a_stranger"), SimpleNamespace(name="Torch")]
+    about = ["Metadata-Version: 2.1\nName: a_stranger\nVersion: 1\n\nName: no header", None]
+    found = [SimpleNamespace(read_text=lambda _, t=t: t, name="Torch", version="2") for t in about]
     monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda: found)
+    monkeypatch.setattr(doctor, "_installed", functools.cache(doctor._installed.__wrapped__))
     _, out, _ = run("doctor", "--json")
     beyond = [c for c in json.loads(out) if c["name"] == "beyond constraints"]
     assert [(c["state"], c["found"]) for c in beyond] == [("warn", "a-stranger")]
@@ -318,10 +320,13 @@ def test_doctor_names_what_is_missing(run, monkeypatch):
 
 @pytest.mark.parametrize(
     "words",
-    ["model info", "doctor", "plan fineweb", "plan lean", "inspect FOLDER --row 0", "tables"],
+    [
+        *("model info", "doctor", "plan fineweb", "plan lean", "plan dm_math", "tables"),
+        "inspect FOLDER --row 0",
+    ],
 )
 def test_small_commands_load_no_large_library(words, sample, tmp_path):
-    """A command that answers at once must not wait for torch, pandas or Prefect."""
+    """A command that answers at once must not wait for torch, SymPy, pandas or Prefect."""
     folder = str(sample("dm_math") / "dm_math-sample")
     words = [folder if word == "FOLDER" else word for word in words.split()]
     done = subprocess.run(
@@ -333,7 +338,7 @@ def test_small_commands_load_no_large_library(words, sample, tmp_path):
     )
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     # A refused import of pandas itself is listed, its modules are not.
-    assert not {"torch", "pandas.core", "prefect", "datasets"} & loaded
+    assert not {"torch", "pandas.core", "prefect", "datasets", "sympy"} & loaded
     assert done.stdout
 
 
@@ -399,6 +404,20 @@ def test_a_command_that_makes_something_says_what_where_how_long_and_what_next(r
         )
 
 
+def test_a_build_with_nothing_to_do_says_that_it_checked(run, toy, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ("build", "toy", "--manifest", toy.MANIFEST)
+    closing = [run(*words)[2].splitlines()[-1].split(" in ")[0] for _ in range(2)]
+    assert closing == ["built out/toy-sample", "checked out/toy-sample"]
+
+
+def test_python_without_docstrings_is_one_clear_error(tmp_path):
+    words = [sys.executable, "-OO", "-m", "tangobench", "doctor"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"tangobench: .*-OO.*\n  try: .*PYTHONOPTIMIZE\n", done.stderr)
+
+
 def test_a_row_shows_what_is_not_scored_and_leads_to_its_story(run, sample):
     folder = sample("lean") / "lean-sample"
     code, out, _ = run("inspect", folder, "--config", "proof", "--row", 0)
@@ -435,3 +454,10 @@ def test_a_plan_prints_each_number_once():
     starts = [line.split()[0] for line in lines if ":" not in line.split()[0]]
     assert len(set(starts)) == len(starts)
     assert not any(line.startswith(("disk:", "memory:", "time:")) for line in lines)
+
+
+def test_a_finished_command_leaves_sigterm_as_it_was():
+    """Else a kill while the interpreter exits ends in the traceback of some library's callback."""
+    before = signal.getsignal(signal.SIGTERM)
+    assert cli.main(["recipes", "sample-dm_math-tango"]) == 0
+    assert signal.getsignal(signal.SIGTERM) is before

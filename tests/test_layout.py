@@ -271,7 +271,7 @@ def test_only_the_program_imports_flows():
         ("pipeline/core/deep/planted.py", "from tangobench.pipeline.fineweb import keys"),
         ("pipeline/core/planted.py", "import tangobench.pipeline.lean.git"),
         ("pipeline/fineweb/planted.py", "from tangobench.pipeline.lean.git import list_files"),
-        ("pipeline/dm_math/fast/planted.py", "from tangobench.pipeline import fineweb"),
+        ("pipeline/fineweb/own/planted.py", "from tangobench.pipeline import lean"),
         ("model/kernels/planted.py", "from tangobench.eval.scoring import nll"),
         ("eval/scoring/planted.py", "from tangobench.eval.report import site"),
         ("eval/comparison/planted.py", "from tangobench.eval.report.site import write"),

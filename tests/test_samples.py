@@ -16,6 +16,7 @@ from tangobench.pipeline.core.spec import as_dict, manifest_file
 from tangobench.pipeline.reading import open_dataset
 
 rebuilt = each_sample()
+OWN = {"mdn": {"manifest": str(manifest_file("mdn.toml")), "kind": "documents"}}
 
 
 def test_a_sample_lock_is_committed_for_every_dataset():
@@ -42,8 +43,11 @@ def test_the_rebuilt_root_is_the_committed_one(sample, dataset):
 def test_every_committed_lock_is_of_the_current_spec(path: Path):
     name, profile = path.name.removesuffix(".lock.json").split(".")
     lock = committed_lock(name, profile)
-    spec = as_dict(api.Request(name=name, profile=profile).spec())
-    assert list(differences(lock.spec, spec)) == []
+    own = {} if name in api.DATASETS or name == "dm_math_tests" else OWN[name]
+    spec = as_dict(api.Request(name=name, profile=profile, **own).spec())
+    # A tokenizer of one's own is a file: its hash is added when a build reads it.
+    changed = [field for field in differences(lock.spec, spec) if field[0] != "tokenizer_sha256"]
+    assert changed == []
     assert (lock.name, lock.profile) == (name, profile)
     assert all(lock.rows(c, split) > 0 for c in lock.configs for split in lock.splits(c))
 

@@ -1,4 +1,4 @@
-"""What a study's runs say: its plan before them, its contrasts with verdicts after them.
+"""What runs of studies say: plans before them, differences with verdicts after them.
 
 - Noise is judged by a two-way layout over seed pairs; the paired t of the same contrast is shown
   beside it, and a verdict needs both. Tukey's intervals cover all pairs of arms.
@@ -15,20 +15,23 @@ from typing import Any, Final
 
 import numpy as np
 
-from tangobench.catalogue import METRICS
-from tangobench.eval.comparison.runs import by_seeds, estimate, seeds_of, signed, spread
-from tangobench.eval.comparison.studies import STUDIES, Arm, Pair, Result, Study
-from tangobench.eval.intervals import Interval, Layout, detectable, paired_t, two_way
+from tangobench.eval.comparison import runs as texts
+from tangobench.eval.comparison.runs import by_seeds, estimate, metric_title, or_dash, seeds_of
+from tangobench.eval.comparison.studies import EVERY, Arm, Pair, Result, Study, Weights
+from tangobench.eval.intervals import Layout, detectable, paired_t, two_way
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table, tabled
-from tangobench.model.training.recipes import Recipe, runs
+from tangobench.model.config import ARCHS
+from tangobench.model.training.recipes import Recipe
 from tangobench.pipeline.core.lock import shown_root
+from tangobench.pipeline.core.progress import units
 
 Scores = Mapping[str, Mapping[Pair, float]]
 """NLL by arm and seed pair."""
 
 _SECONDS_PER_MAC: Final = 4e-11  # of the forward formula, one core, from the committed mini runs
 _VERDICTS: Final = {1: "above zero", -1: "below zero", 0: "undecided", None: "not enough runs"}
+_TOY: Final = " A toy trained for seconds: it says nothing about the models."
 
 
 def plan(study: Study, finished: Sequence[Result], prior: float | None = None) -> dict[str, Any]:
@@ -37,10 +40,10 @@ def plan(study: Study, finished: Sequence[Result], prior: float | None = None) -
     `prior` is the residual of an earlier layout at this size, see `prior_residual`.
     """
     done = {result["run_sha256"] for result in finished}
-    seconds = [_seconds(run.recipe) for run in study.runs if run.sha256 not in done]
+    seconds = [core_seconds(run.recipe) for run in study.runs if run.sha256 not in done]
     pairs = {arm.name: len(arm.pairs) for arm in study.arms}
 
-    def smallest(weights: Mapping[str, float]) -> float | None:
+    def smallest(weights: Weights) -> float | None:
         blocks = min(pairs[arm] for arm in weights)
         return prior and detectable(prior, weights, arms=len(study.arms), blocks=blocks)
 
@@ -53,25 +56,25 @@ def plan(study: Study, finished: Sequence[Result], prior: float | None = None) -
         "longest_hours": max(seconds, default=0.0) / 3600,
         "prior_residual": prior,
         "contrasts": [
-            {"name": contrast.name, "detectable": smallest(contrast.weights)}
-            for contrast in study.contrasts
+            {"name": name, "detectable": smallest(weights)}
+            for name, weights in study.contrasts.items()
         ],
     }
 
 
-def _seconds(recipe: Recipe) -> float:
+def core_seconds(recipe: Recipe) -> float:
     return recipe.steps * recipe.step_macs * _SECONDS_PER_MAC
+
+
+def by_arch(results: Sequence[Result], metric: str) -> Scores:
+    return {arch: by_seeds((r for r in results if r["arch"] == arch), metric) for arch in ARCHS}
 
 
 def prior_residual(results: Sequence[Result], study: Study) -> float | None:
     """Noise of the six architectures' runs of this size, from results made before the study."""
-    size = study.arms[0].recipe.name.split("-")[0]
-    hashes = {run.sha256 for run in runs() if run.recipe.family == size}
-    by_arch: dict[str, list[Result]] = {}
-    for result in results:
-        if result["run_sha256"] in hashes and study.metric in result["scores"]:
-            by_arch.setdefault(result["arch"], []).append(result)
-    layout = two_way({arch: by_seeds(found, study.metric) for arch, found in by_arch.items()})
+    groups = [group for group in texts.groups(results) if study.metric in group.metrics]
+    same = [group.every for group in groups if group.family == study.profile]
+    layout = two_way(by_arch(max(same, key=len, default=[]), study.metric))
     return None if layout is None else layout.residual
 
 
@@ -89,18 +92,16 @@ def results_of(study: Study, results: Sequence[Result]) -> dict[str, list[Result
 
 
 def scores_of(study: Study, results: Sequence[Result]) -> dict[str, dict[Pair, float]]:
-    """NLL by arm and seed pair."""
     by_arm = results_of(study, results)
     return {name: by_seeds(found, study.metric) for name, found in by_arm.items()}
 
 
-def studies_in(results: Sequence[Result], profile: str = "mini") -> Iterator[tuple[Study, Any]]:
-    """Every study of which a run of its own is among some results, with its analysis."""
-    there = {result["run_sha256"] for result in results}
-    for make in STUDIES.values():
-        study = make(profile)
-        if there & study.own:
-            yield study, analyse(study, results)
+def studies_in(results: Sequence[Result]) -> Iterator[Study]:
+    """Every study of which a run of its own is among some results."""
+    for make in EVERY:
+        for profile in ("mini", "sample"):
+            if (study := make(profile)).has_run(results):
+                yield study
 
 
 def analyse(study: Study, results: Sequence[Result]) -> dict[str, Any]:
@@ -109,11 +110,6 @@ def analyse(study: Study, results: Sequence[Result]) -> dict[str, Any]:
     layout = two_way(scores)
     known = [result for found in by_arm.values() for result in found]
     data = known[0]["data"] if known else {}
-    contrasts = []
-    for contrast in study.contrasts:
-        found = judged(contrast.weights, scores, layout)
-        found["verdict"] = verdict(found["two_way"], found["paired"])
-        contrasts.append({"contrast": contrast.name, **found})
     return {
         "study": study.name,
         "question": study.question,
@@ -126,7 +122,10 @@ def analyse(study: Study, results: Sequence[Result]) -> dict[str, Any]:
         "residual": layout and layout.residual,
         "freedom": layout and layout.freedom,
         "arms": [_arm(arm, by_arm[arm.name], scores[arm.name]) for arm in study.arms],
-        "contrasts": contrasts,
+        "contrasts": [
+            {"contrast": name, **judged(weights, scores, layout)}
+            for name, weights in study.contrasts.items()
+        ],
         "pairs": [
             {"first": first, "second": second, "interval": list(interval)}
             for first, second, interval in (layout.all_pairs() if layout else ())
@@ -136,7 +135,6 @@ def analyse(study: Study, results: Sequence[Result]) -> dict[str, Any]:
 
 def _arm(arm: Arm, found: Sequence[Result], scores: Mapping[Pair, float]) -> dict[str, Any]:
     config = arm.recipe.model_config()
-    seconds = [result["training"]["seconds"] for result in found if "training" in result]
     return {
         "arm": arm.name,
         "model": arm.model,
@@ -147,12 +145,12 @@ def _arm(arm: Arm, found: Sequence[Result], scores: Mapping[Pair, float]) -> dic
         "deviation": config.deviation,
         "step_macs": arm.recipe.step_macs,
         "steps": arm.recipe.steps,
-        "seconds": sum(seconds) / len(seconds) if seconds else None,
+        "seconds": texts.seconds_of(found),
     }
 
 
-def judged(weights: Mapping[str, float], scores: Scores, layout: Layout | None) -> dict[str, Any]:
-    """A contrast on the seed pairs that all its arms have, with both intervals."""
+def judged(weights: Weights, scores: Scores, layout: Layout | None) -> dict[str, Any]:
+    """A contrast on the seed pairs that all its arms have, with both intervals and a verdict."""
     arms = [scores[arm] for arm in weights]
     pairs = sorted(set(arms[0]).intersection(*arms[1:]))
     per_seed = [sum(w * scores[a][pair] for a, w in weights.items()) for pair in pairs]
@@ -163,24 +161,27 @@ def judged(weights: Mapping[str, float], scores: Scores, layout: Layout | None) 
         "per_seed": per_seed,
         "two_way": pooled and list(pooled),
         "paired": paired and list(paired),
+        "verdict": _VERDICTS[side(pooled, paired)],
     }
 
 
-def verdict(pooled: Interval | None, paired: Interval | None) -> str:
-    """What both intervals say; the stricter reading wins."""
-    return _VERDICTS[side(pooled, paired)]
-
-
-def side(pooled: Interval | None, paired: Interval | None) -> int | None:
-    """On which side of zero both intervals are; 0 if one of them holds it."""
+def side(pooled: Sequence[float] | None, paired: Sequence[float] | None) -> int | None:
+    """On which side of zero both intervals are: the stricter wins; 0 if one of them holds it."""
     if pooled is None or paired is None:
         return None
     return int(pooled[1] > 0 and paired[1] > 0) - int(pooled[2] < 0 and paired[2] < 0)
 
 
+def plan_title(planned: Mapping[str, Any]) -> str:
+    left = f"{len(planned['runs']) - planned['finished']} to train, " if planned["finished"] else ""
+    return (
+        f"Study {planned['study']}: {units(len(planned['runs']), 'run')}, {left}about "
+        f"{planned['core_hours']:.1f} core-hours, the longest {planned['longest_hours']:.1f}"
+    )
+
+
 def plan_table(planned: Mapping[str, Any]) -> Table:
-    """The comparisons that will be made and the difference that the design can see."""
-    prior, runs = planned["prior_residual"], planned["runs"]
+    prior = planned["prior_residual"]
     noise = (
         "No earlier runs of this size say how large the noise is."
         if prior is None
@@ -188,32 +189,27 @@ def plan_table(planned: Mapping[str, Any]) -> Table:
         "difference of this size is found in 80% of repetitions."
     )
     return tabled(
-        f"Study {planned['study']}: {len(runs)} runs, {len(runs) - planned['finished']} to train, "
-        f"about {planned['core_hours']:.1f} core-hours, the longest {planned['longest_hours']:.1f}",
-        planned["contrasts"],
+        plan_title(planned),
+        planned["contrasts"] or [{"name": "none", "detectable": None}],
         {
             "Comparison, stated before the runs": lambda c: c["name"],
-            "Detectable difference": lambda c: _or_dash(c["detectable"], ".3f"),
+            "Detectable difference": lambda c: or_dash(c["detectable"], ".3f"),
         },
         f"{planned['question']} {noise}",
     )
 
 
-def _or_dash(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)
-
-
 def study_tables(study: Study, results: Sequence[Result]) -> list[Table]:
-    """Everything that a study's results say so far."""
     found = analyse(study, results)
     codes = "" if found["codes"] < 2 else f" {found['codes']} versions of the code trained them."
     root = "" if found["root"] is None else f" Data root {shown_root(found)}"
-    note = f"{found['runs']} of {found['planned']} planned runs.{codes}{root}"
+    toy = _TOY if study.profile == "sample" else ""
+    note = f"{found['runs']} of {units(found['planned'], 'planned run')}.{codes}{root}{toy}"
     tables = [_arms(found, note)]
     if found["contrasts"]:
         tables.append(_contrasts(found, note))
-    if any(arm["model"] for arm in found["arms"]) and study.contrasts:
-        tables.append(_multipliers(study, results))
+    if study.contrasts and (needed := multipliers(study, results)):
+        tables.append(_multipliers(study, needed))
     if found["pairs"] and len(found["arms"]) <= 8:
         tables.append(_pairs(found, note))
     return tables
@@ -221,16 +217,16 @@ def study_tables(study: Study, results: Sequence[Result]) -> list[Table]:
 
 def _arms(found: Mapping[str, Any], note: str) -> Table:
     return tabled(
-        f"Study {found['study']}: {METRICS[found['metric']]}",
+        f"Study {found['study']}: {metric_title(found['metric'])}",
         found["arms"],
         {
             "Model": lambda arm: arm["arm"],
             "Nonembedding parameters": lambda arm: f"{arm['nonembedding_params']:,}",
-            "Off the target": lambda arm: _or_dash(arm["deviation"], "+.2%"),
+            "Off the target": lambda arm: or_dash(arm["deviation"], "+.2%"),
             "Steps": lambda arm: f"{arm['steps']:,}",
             "MACs of training": lambda arm: f"{arm['steps'] * arm['step_macs'] / 1e12:.2f}T",
-            "NLL": lambda arm: spread(arm["scores"], arm["planned"]),
-            "Seconds per run": lambda arm: _or_dash(arm["seconds"], ",.0f"),
+            "NLL": lambda arm: texts.spread(arm["scores"], arm["planned"]),
+            "Seconds per run": lambda arm: or_dash(arm["seconds"], ",.0f"),
         },
         f"{found['question']} Mean ± sample standard deviation over seed pairs; forward MACs "
         f"by the paper's formulas. {note}",
@@ -240,7 +236,8 @@ def _arms(found: Mapping[str, Any], note: str) -> Table:
 def _contrasts(found: Mapping[str, Any], note: str) -> Table:
     rest = ""
     if found["residual"] is not None:
-        rest = f" Residual {found['residual']:.4f} with {found['freedom']} degrees of freedom."
+        freedom = units(found["freedom"], "degree")
+        rest = f" Residual {found['residual']:.4f} with {freedom} of freedom."
     return tabled(
         f"Study {found['study']}: comparisons stated before the runs",
         found["contrasts"],
@@ -249,7 +246,7 @@ def _contrasts(found: Mapping[str, Any], note: str) -> Table:
             "Two-way layout": lambda contrast: estimate(contrast["two_way"]),
             "Paired t": lambda contrast: estimate(contrast["paired"]),
             "Verdict": lambda contrast: contrast["verdict"],
-            "Per seed pair": lambda contrast: signed(contrast["per_seed"]),
+            "Per seed pair": lambda contrast: texts.signed(contrast["per_seed"]),
         },
         "NLL in nats, with 95% intervals; a verdict needs both intervals on one side of "
         f"zero.{rest} {note}",
@@ -273,18 +270,16 @@ def _pairs(found: Mapping[str, Any], note: str) -> Table:
     )
 
 
-def multipliers(
-    study: Study, results: Sequence[Result], reference: str = LABELS["tango"]
-) -> dict[str, list[float]]:
-    """By model, per seed pair: operations that it needs for the NLL of the reference at 1.
+def multipliers(study: Study, results: Sequence[Result]) -> dict[str, list[float]]:
+    """By model, per seed pair: operations that it needs for the NLL of TANGO at 1.
 
     A line through NLL against the logarithm of operations is fitted to each model and seed pair.
     """
     scores = scores_of(study, results)
-    arms = {(arm.model, arm.budget): scores[arm.name] for arm in study.arms}
+    arms = {(arm.model, arm.budget): scores[arm.name] for arm in study.arms if arm.model}
     found: dict[str, list[float]] = {}
-    for model in dict.fromkeys(arm.model for arm in study.arms):
-        for pair, aim in arms.get((reference, 1.0), {}).items():
+    for model in dict.fromkeys(model for model, _ in arms):
+        for pair, aim in arms.get((LABELS["tango"], 1.0), {}).items():
             budgets = {b: s[pair] for (name, b), s in arms.items() if name == model and pair in s}
             if len(budgets) < 2:
                 continue
@@ -294,15 +289,14 @@ def multipliers(
     return found
 
 
-def _multipliers(study: Study, results: Sequence[Result]) -> Table:
+def _multipliers(study: Study, needed: Mapping[str, Sequence[float]]) -> Table:
     rows = []
-    for model, values in multipliers(study, results).items():
+    for model, values in needed.items():
         logs = [math.log(value) for value in values]
-        low_high = "–"
-        if interval := paired_t(logs):
-            low_high = f"{math.exp(interval[1]):.2f} … {math.exp(interval[2]):.2f}"
-        middle = math.exp(statistics.fmean(logs))
-        rows.append([model, f"{middle:.2f}", low_high, ", ".join(f"{v:.2f}" for v in values)])
+        middle, interval = math.exp(statistics.fmean(logs)), paired_t(logs)
+        ends = [f"{math.exp(end):.2f}" for end in interval[1:]] if interval else ["–"]
+        per_seed = ", ".join(f"{value:.2f}" for value in values)
+        rows.append([model, f"{middle:.2f}", " … ".join(ends), per_seed])
     budgets = [arm.budget for arm in study.arms]
     return Table(
         title=f"Study {study.name}: operations for the NLL of TANGO at its budget",

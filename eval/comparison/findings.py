@@ -1,46 +1,53 @@
-"""docs/findings.md and its pictures: what the studies say; no number is typed by hand.
+"""What the studies say (docs/findings.md and its pictures), and what they predict.
 
-- A study without a run is named as not run, with its plan.
 - Page and pictures are functions of the results alone: tests compare them with the committed ones.
-- A picture is one self-contained SVG, with colours for light and dark pages.
+  A study without a run is named as not run, with its plan.
+- Predictions say what models of the paper's size will show. They are made once from the small runs,
+  dated, and sealed with the hash of the results that they follow from; later results judge them.
+- A difference of the small models is scaled by the ratio of TANGO's NLLs (the paper's over ours),
+  and its interval is doubled for the step in size. Where the paper gives the difference too, the
+  interval covers both, and the estimate is the middle of the two. The effect of more operations is
+  extrapolated from the training curve of the small Untied Transformer++.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from html import escape
+from pathlib import Path
 from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE, title_of
-from tangobench.eval.comparison.analysis import (
-    analyse,
-    plan,
-    plan_table,
-    prior_residual,
-    studies_in,
-    study_tables,
-)
-from tangobench.eval.comparison.predictions import prediction_table
+from tangobench.errors import UsageError
+from tangobench.eval.comparison import analysis
 from tangobench.eval.comparison.recall import QUESTION, recall_runs, recall_table
-from tangobench.eval.comparison.replications import replications
-from tangobench.eval.comparison.runs import estimate
-from tangobench.eval.comparison.studies import STUDIES, Result, Study
-from tangobench.eval.intervals import Interval
-from tangobench.eval.published import LABELS
-from tangobench.eval.render import render
+from tangobench.eval.comparison.runs import MISSING, estimate
+from tangobench.eval.comparison.studies import STUDIES, Result, Study, Weights, orderings
+from tangobench.eval.comparison.tables import replications
+from tangobench.eval.intervals import Interval, two_way
+from tangobench.eval.published import LABELS, NLL
+from tangobench.eval.render import Table, render, tabled
+from tangobench.eval.scoring.result_files import RUNS, read_result, shipped_results, write_result
 from tangobench.model.config import TARGET_PARAMS
-from tangobench.model.training.recipes import RECIPES
+from tangobench.model.training.recipes import RECIPES, runs
+from tangobench.pipeline.core.progress import units
 
 _HEAD: Final = """# What the studies say
 
 The paper ranks models of equal parameters. These studies ask what sharing, gating and operations
 each contribute, at a size that two cores can train ({small} parameters, {dataset}).
 Questions and comparisons were written down before the runs, together with the difference that each
-design can see. `make results` writes this page from `results/`; no number is typed by hand.
+design can see. "At 0.25" means with a quarter of the operations of TANGO's 600 steps; "shared" is
+one block applied four times, "untied" four blocks of their own. `make results` writes this page
+from `results/`; no number is typed by hand.
 """
 _RECALL_LIMITS: Final = (
-    "Rows are synthetic, models have 0.1 million parameters and 600 steps: who has not learnt "
-    "the task by then may learn it later. Shares compare models at equal parameters and "
+    "Rows are synthetic, models have 0.1 million parameters and 600 steps: a model that has not "
+    "learnt the task by then may learn it later. Shares compare models at equal parameters and "
     "steps.\n"
 )
 _LIMITS: Final = """## What this does not say
@@ -55,7 +62,6 @@ _LIMITS: Final = """## What this does not say
 """
 _NOT_RUN: Final = """## Not run
 
-- The study `context` (long-context text: mdn/content in yearly snapshots) is not built.
 - {runs}
 """
 _LEFT, _WIDTH, _TALL, _TOP = 430, 900, 30, 60
@@ -66,6 +72,10 @@ _STYLE: Final = (
     "@media(prefers-color-scheme:dark){text{fill:#ddd}line{stroke:#777}"
     ".i{stroke:#6db3e8}circle{fill:#6db3e8}}"
 )
+_FORMAT: Final = "tangobench-predictions/1"
+_FILE: Final = "predictions.json"
+_WIDER: Final = 2.0  # for the step from 0.77 to 44 million parameters
+_SLOPES: Final = (0.25, 0.6, 1.25)  # of the small curve's slope per doubling: low, middle, high
 
 
 def findings(
@@ -100,20 +110,20 @@ def _section(name: str, question: str, body: str) -> str:
 
 
 def _not_run(small: Sequence[Study], results: Sequence[Result]) -> str:
-    """Planned runs without a result, by name."""
     done = {result["run_sha256"] for result in results}
     missing = {s.name: [r.name for r in s.runs if r.sha256 not in done] for s in small}
     told = [
-        f"`{name}`: {len(names)} runs" + (f" ({', '.join(names)})" if len(names) <= 12 else "")
+        f"`{name}`: {units(len(names), 'run')}"
+        + (f" ({', '.join(names)})" if len(names) <= 12 else "")
         for name, names in missing.items()
         if names
     ]
-    return _NOT_RUN.format(runs="\n- ".join(told) or "Every other planned run has a result.")
+    return _NOT_RUN.format(runs="\n- ".join(told) or "Every planned run has a result.")
 
 
 def _orderings(results: Sequence[Result]) -> str:
-    """The paper's own orderings at this size, in sentences."""
     lines = ["## Which of the paper's orderings hold here", ""]
+    lines += ["A < B: the paper has the lower NLL for A. In brackets: NLL of B minus A here.", ""]
     for summary in replications(results):
         by_verdict: dict[str, list[str]] = {}
         for claim in summary["claims"]:
@@ -128,32 +138,37 @@ def _orderings(results: Sequence[Result]) -> str:
 
 
 def _said(study: Study, results: Sequence[Result]) -> str:
-    prior = prior_residual(results, study)
-    if not study.own & {result["run_sha256"] for result in results}:
-        planned = plan_table(plan(study, results, prior))
+    prior = analysis.prior_residual(results, study)
+    if not study.has_run(results):
+        planned = analysis.plan_table(analysis.plan(study, results, prior))
         return "Not run yet. The plan:\n\n" + render([planned], "markdown")
     said = [f"![Differences with intervals](images/findings-{study.name}.svg)", ""]
     said += [
         f"- {contrast['contrast']}: {estimate(contrast['two_way'])}, {contrast['verdict']}."
-        for contrast in analyse(study, results)["contrasts"]
+        for contrast in analysis.analyse(study, results)["contrasts"]
         if contrast["two_way"]
     ]
-    tables = render(study_tables(study, results), "markdown")
-    stated = render([plan_table(plan(study, [], prior))], "markdown")
-    detail = f"<details><summary>Stated before the runs</summary>\n\n{stated}\n</details>\n"
-    return "\n".join([*said, "", tables, detail])
+    kept = (
+        replace(table, rows=[row for row in table.rows if MISSING not in row and row[1] != "–"])
+        for table in analysis.study_tables(study, results)
+    )
+    tables = render([table for table in kept if table.rows], "markdown")
+    stated = render([analysis.plan_table(analysis.plan(study, [], prior))], "markdown")
+    name = "All tables, and what was stated before the runs"
+    detail = f"<details><summary>{name}</summary>\n\n{tables}\n{stated}\n</details>\n"
+    return "\n".join([*said, "", detail])
 
 
 def pictures(results: Sequence[Result]) -> dict[str, str]:
     """The page's pictures by file name: the stated comparisons of every study that ran."""
-    found = {}
-    for study, analysis in studies_in(results):
-        rows = [(c["contrast"], c["two_way"]) for c in analysis["contrasts"] if c["two_way"]]
-        if rows:
-            progress = f"{analysis['runs']} of {analysis['planned']} planned runs"
+    pages = {}
+    for study in (make("mini") for make in STUDIES.values()):
+        found = analysis.analyse(study, results) if study.has_run(results) else {"contrasts": []}
+        if rows := [(c["contrast"], c["two_way"]) for c in found["contrasts"] if c["two_way"]]:
+            progress = f"{found['runs']} of {found['planned']} planned runs"
             title = f"Differences of NLL, 95% intervals ({progress})"
-            found[f"findings-{study.name}.svg"] = forest(title, rows, "nats")
-    return found
+            pages[f"findings-{study.name}.svg"] = forest(title, rows, "nats")
+    return pages
 
 
 def forest(title: str, rows: Sequence[tuple[str, Interval]], unit: str) -> str:
@@ -186,3 +201,134 @@ def forest(title: str, rows: Sequence[tuple[str, Interval]], unit: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(title)}">'
         f"<style>{_STYLE}</style>{''.join(parts)}</svg>\n"
     )
+
+
+def predict(results: Sequence[Result], date: str) -> dict[str, Any]:
+    packed = (shipped_results() / RUNS).read_bytes()
+    small = STUDIES["sharing"]("mini")
+    shared = {n: w for n, w in small.contrasts.items() if n.startswith("Sharing in TANGO")}
+    sharing = replace(small, contrasts=shared)
+    return {
+        "format": _FORMAT,
+        "date": date,
+        "results_sha256": hashlib.sha256(packed).hexdigest(),
+        "size": "44 million parameters, 84,000 steps of DeepMind Mathematics, three seed pairs",
+        "predictions": [
+            *_scaled(sharing, "large-untied", "TANGO, shared", results),
+            _compute(results),
+            *_scaled(orderings("mini"), "large-orderings", "TANGO", results),
+        ],
+    }
+
+
+def write_predictions(path: Path, results: Sequence[Result], date: str) -> Path:
+    """Write them once; what was predicted is never written again."""
+    if path.exists():
+        raise UsageError(
+            f"{path} is there already, and predictions do not change",
+            kind="usage",
+            fix="name another file",
+        )
+    return write_result(path, predict(results, date))
+
+
+def read_predictions(folder: Path | None = None) -> dict[str, Any]:
+    return read_result((folder or shipped_results()) / _FILE, _FORMAT)
+
+
+def _entry(study: str, contrast: str, basis: str, interval: Sequence[float]) -> dict[str, Any]:
+    low, middle, high = sorted(round(value, 4) for value in interval)
+    return {
+        "study": study,
+        "contrast": contrast,
+        "estimate": middle,
+        "low": low,
+        "high": high,
+        "basis": basis,
+        "command": f"tangobench replicate --study {study}",
+    }
+
+
+def _scaled(
+    small: Study, large: str, tango: str, results: Sequence[Result]
+) -> Iterator[dict[str, Any]]:
+    """The contrasts of a small study that a large one has too, at the paper's size."""
+    scores = analysis.scores_of(small, results)
+    layout = two_way(scores)
+    if layout is None:
+        raise UsageError(
+            f"study {small.name} has too few runs to predict from",
+            kind="result-missing",
+            fix=f"tangobench replicate --study {small.name}",
+        )
+    scale = NLL[4]["tango"]["dm_math"][0] / statistics.fmean(scores[tango].values())
+    tested = STUDIES[large]("mini").contrasts
+    for ours, (name, weights) in zip(small.contrasts.values(), tested.items(), strict=True):
+        middle, low, high = (scale * value for value in layout.contrast(ours))
+        half = _WIDER * (high - low) / 2
+        basis = f"{small.name} at the mini size, two-way layout, scaled by {scale:.3f} and doubled"
+        low, high = middle - half, middle + half
+        if known := _paper(weights):
+            low, high = min(low, known[0]), max(high, known[2])
+            middle = (middle + known[1]) / 2
+            basis += f"; the paper's difference {known[1]:+.3f}"
+        yield _entry(large, name, basis, (low, middle, high))
+
+
+def _paper(weights: Weights) -> tuple[float, float, float] | None:
+    """The paper's own difference with twice its standard error over three seeds."""
+    by_label = {LABELS[arch]: figures["dm_math"] for arch, figures in NLL[4].items()}
+    if not weights.keys() <= by_label.keys():
+        return None
+    middle = sum(weight * by_label[name][0] for name, weight in weights.items())
+    error = 2 * math.sqrt(sum(by_label[name][1] ** 2 for name in weights) / 3)
+    return middle - error, middle, middle + error
+
+
+def _compute(results: Sequence[Result]) -> dict[str, Any]:
+    """Untied Transformer++ with TANGO's operations against TANGO, from the small training curve."""
+    archs = ("tango", "untied_transformer")
+    hashes = {r.sha256 for r in runs("mini", "dm_math") if r.recipe.arch == archs[1]}
+    drops = []
+    for result in (result for result in results if result["run_sha256"] in hashes):
+        points = [loss for _, loss in result["curve"]["default"]]
+        middle, tenth = len(points) // 2, max(1, len(points) // 10)
+        half, end = points[middle - tenth : middle], points[-tenth:]
+        drops.append(math.log(statistics.fmean(half) / statistics.fmean(end)))
+    tango, untied = (RECIPES[f"dm_math-{arch}-4"].step_macs for arch in archs)
+    doublings, slope = math.log2(tango / untied), statistics.fmean(drops)
+    aim, ours = (NLL[4][arch]["dm_math"][0] for arch in archs)
+    study = STUDIES["large-compute"]("mini")
+    basis = (
+        f"training loss of {len(drops)} small runs falls by {1 - math.exp(-slope):.0%} in its last "
+        f"doubling; {_SLOPES[0]:g} to {_SLOPES[2]:g} times that for {doublings:.2f} doublings"
+    )
+    interval = [aim - ours * math.exp(-share * slope * doublings) for share in _SLOPES]
+    return _entry(study.name, next(iter(study.contrasts)), basis, interval)
+
+
+def prediction_table(found: dict[str, Any], results: Sequence[Result]) -> Table:
+    return tabled(
+        f"Predictions of {found['date']} for {found['size']}",
+        found["predictions"],
+        {
+            "Comparison": lambda one: one["contrast"],
+            "Predicted difference in NLL": lambda one: estimate(
+                [one[key] for key in ("estimate", "low", "high")]
+            ),
+            "Outcome": lambda one: _outcome(one, results),
+            "Tested by": lambda one: f"`{one['command']}`",
+        },
+        f"From results with sha256 {found['results_sha256'][:16]}…; an interval that does not "
+        "hold the mean difference of the runs is a failed prediction.",
+    )
+
+
+def _outcome(one: dict[str, Any], results: Sequence[Result]) -> str:
+    contrasts = analysis.analyse(STUDIES[one["study"]]("mini"), results)["contrasts"]
+    per_seed = next(c["per_seed"] for c in contrasts if c["contrast"] == one["contrast"])
+    if not per_seed:
+        return "not run"
+    mean = statistics.fmean(per_seed)
+    verdict = "holds" if one["low"] <= mean <= one["high"] else "failed"
+    return f"{verdict}: {mean:+.3f} ({units(len(per_seed), 'seed pair')})"

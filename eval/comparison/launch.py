@@ -30,7 +30,7 @@ from tangobench.model.training.plan import chip, chip_name, plan
 from tangobench.model.training.recipes import Family, Run, runs
 from tangobench.model.training.runs import run_folder
 from tangobench.model.training.train import dataset_of
-from tangobench.pipeline.core.progress import Reporter, duration
+from tangobench.pipeline.core.progress import Reporter, duration, units
 
 _POLL_SECONDS: Final = 0.2
 _BUSY: Final = 6
@@ -63,7 +63,6 @@ class _Child:
 
 
 def choose(family: Family, dataset: str | None, only: str | None) -> list[Run]:
-    """Runs of a family, of one dataset or whose names fit a pattern."""
     chosen = runs(family, dataset)
     found = [run for run in chosen if only is None or fnmatch.fnmatchcase(run.name, only)]
     if not found:
@@ -81,12 +80,10 @@ def estimates(chosen: Sequence[Run], devices: Sequence[str]) -> tuple[Table, dic
     recipes = {run.recipe.name: run.recipe for run in chosen}
     planned = {name: plan(recipe, on) for name, recipe in recipes.items()}
     times = Counter(run.recipe.name for run in chosen)
-    hours = sum(times[name] * found["hours"] for name, found in planned.items())
-    each = hours / max(1, len(devices))
+    hours = sum(times[name] * found["hours"] for name, found in planned.items()) / len(devices)
     share = next(iter(planned.values()))["assumed_share"]
     table = tabled(
-        f"{len(chosen)} runs: {hours:,.1f} hours on one {on.name}, {each:,.1f} on "
-        f"{len(devices)} (planned)",
+        f"{units(len(chosen), 'run')}: {hours:,.1f} hours on {len(devices)} × {on.name} (planned)",
         [{"name": name, **found} for name, found in planned.items()],
         {
             "Recipe": lambda found: found["name"],
@@ -105,7 +102,6 @@ def estimates(chosen: Sequence[Run], devices: Sequence[str]) -> tuple[Table, dic
 
 
 def all_gpus() -> list[str]:
-    """Every GPU of this machine."""
     import torch
 
     return [f"cuda:{index}" for index in range(torch.cuda.device_count())]
@@ -114,7 +110,6 @@ def all_gpus() -> list[str]:
 def launch(
     chosen: Sequence[Run], out: Path, devices: Sequence[str], extras: Sequence[str], **more: Any
 ) -> Launcher:
-    """A launcher of these runs; the datasets must be there."""
     first = {run.recipe.folder: run for run in reversed(chosen)}
     locks = {folder: dataset_of(run, out).lock for folder, run in first.items()}
 
@@ -125,7 +120,6 @@ def launch(
 
 
 def commands(run: Run, out: Path, device: str, extras: Sequence[str] = ()) -> list[list[str]]:
-    """What one run takes, in order."""
     common = ["--out", str(out), "--device", device, "--quiet", "--json"]
     common += ["--threads", "1"] if device == "cpu" else []
     words = [f"--{name.replace('_', '-')}" for name in extras]
@@ -213,7 +207,6 @@ class Launcher:
         return True
 
     def progress(self, run: Run) -> tuple[int, float | None]:
-        """Steps that a run has taken, and seconds of its recent ones."""
         with contextlib.suppress(TangobenchError):
             rows = read_metrics(run_folder(self.out, run) / "metrics.jsonl")
             recent = [row["seconds"] for row in rows[-_RECENT:]]
@@ -227,7 +220,6 @@ class Launcher:
         return each * max(0, run.recipe.steps - steps)
 
     def summary(self) -> str:
-        """One line: how many are what, and how long all devices together still take."""
         counts = Counter(state.name for state in self.states)
         left = sum(self._left(s.run) for s in self.states if s.name not in ("done", "failed"))
         known = f" · about {duration(left / len(self.devices))} left" if left else ""
@@ -235,7 +227,6 @@ class Launcher:
         return ", ".join(f"{counts[w]} {w}" for w in words if counts[w]) + known
 
     def table(self) -> Table:
-        """Every run: what it is, where, how far, how long it takes and why it failed."""
         rows = []
         for state in self.states:
             steps, seconds = self.progress(state.run)

@@ -9,24 +9,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from tangobench.errors import CorruptionError
-from tangobench.eval.intervals import wilson
+from tangobench.eval.comparison.runs import operations, share_text
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
-from tangobench.eval.scoring.result_files import read_result, write_result
+from tangobench.eval.scoring.result_files import checked_json, read_result, write_result
 from tangobench.model.config import ARCHS, Arch
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, Run
 from tangobench.pipeline.core.files import write_atomic
+from tangobench.pipeline.core.lock import Count, Sha256
 from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.sealed import CASES
 
 NDArray = np.ndarray[Any, Any]
 
@@ -41,11 +46,11 @@ _TOKENS: Final = 2048  # per step
 _SHARES: Final = (0.5, 0.2, 0.1, 0.1, 0.1)  # of the steps, by length
 _TEST_ROWS: Final = 64
 _TEST_SEED: Final = 10**6
+_SECONDS_PER_MAC: Final = 1.6e-10  # of the forward formula, one core, from the committed runs
 _UNTIED: Final = "TANGO, untied"
 
 
 def recall_runs(steps: int = 600, pairs: Sequence[tuple[int, int]] = SEED_PAIRS) -> list[Run]:
-    """All runs, the models of one seed pair after the other."""
     models: list[tuple[Arch, bool | None]] = [*((arch, None) for arch in ARCHS), ("tango", False)]
     recipes = [
         Recipe(
@@ -72,6 +77,24 @@ def recall_runs(steps: int = 600, pairs: Sequence[tuple[int, int]] = SEED_PAIRS)
         for arch, shared in models
     ]
     return [Run(recipe, *pair) for pair in pairs for recipe in recipes]
+
+
+def recall_plan(runs: Sequence[Run], found: dict[str, Any]) -> dict[str, Any]:
+    """What remains to be done, before anything is run."""
+    done = {run["run_sha256"] for run in found.values()}
+    seconds = []
+    for run in (run for run in runs if run.sha256 not in done):
+        config, tokens = run.recipe.model_config(), _TOKENS * run.recipe.steps
+        macs = (s * operations(config, n) / n for s, n in zip(_SHARES, LENGTHS, strict=True))
+        seconds.append(_SECONDS_PER_MAC * tokens * sum(macs))
+    return {
+        "study": "recall",
+        "question": QUESTION,
+        "runs": [run.name for run in runs],
+        "finished": len(runs) - len(seconds),
+        "core_hours": sum(seconds) / 3600,
+        "longest_hours": max(seconds, default=0.0) / 3600,
+    }
 
 
 def rows(rng: np.random.Generator, count: int, length: int) -> tuple[NDArray, NDArray]:
@@ -103,38 +126,49 @@ def run_recall(out: Path, runs: Sequence[Run], *, workers: int, reporter: Report
     found = read_recall([path.parent])
     done = {run["run_sha256"] for run in found.values()}
     todo = [run for run in runs if run.sha256 not in done]
-    reporter.start("recall", len(todo), len(todo))
-    runner = make_runner(workers)
-    try:
-        tasks = [(run, out.absolute()) for run in todo]
+    reporter.start("recall", len(todo), len(todo), noun="run")
+    tasks = [(run, out.absolute()) for run in todo]
+    with contextlib.closing(make_runner(workers)) as runner:
         for result in runner.map(train_and_test, tasks, [run.name for run in todo]):
             found[result["run"]] = result
-            write_result(path, {"format": FORMAT, "runs": found})
+            write_result(path, {"format": FORMAT, "runs": found}, CASES)
             reporter.advance(1.0, label=result["run"])
-    finally:
-        runner.close()
     reporter.finish()
+
+
+class _Found(TypedDict):  # A finished run; right answers of those tried, by length and distance
+    arch: Arch
+    seeds: tuple[int, int]
+    untied: bool
+    run_sha256: Sha256
+    accuracy: dict[str, dict[str, tuple[Count, Count]]]
 
 
 def read_recall(folders: Sequence[Path]) -> dict[str, Any]:
     """Finished runs by name; the first folder that has a run wins."""
     found: dict[str, Any] = {}
     for path in (folder / FILE for folder in folders if (folder / FILE).exists()):
-        for name, run in read_result(path, FORMAT)["runs"].items():
-            if not {"arch", "seeds", "accuracy", "run_sha256"} <= set(run):
-                raise CorruptionError(
-                    f"{path}: run {name} is incomplete",
-                    kind="result-corrupt",
-                    fix="remove the file and run `tangobench replicate --study recall` again",
-                )
-            found.setdefault(name, run)
+        runs: Any = read_result(path, FORMAT, CASES).get("runs")
+        try:
+            checked = checked_json(dict[str, _Found], json.dumps(runs))
+            for run in checked.values():
+                by_length = [run["accuracy"][str(length)] for length in LENGTHS]
+                if any(right > tried for cells in by_length for right, tried in cells.values()):
+                    raise ValueError("more right answers than tried")
+        except (ValueError, KeyError) as error:
+            raise CorruptionError(
+                f"{path} is damaged or edited: {error}",
+                kind="result-corrupt",
+                fix="remove the file and run `tangobench replicate --study recall` again",
+            ) from None
+        found = {**runs, **found}
     return found
 
 
 def pack_recall(folders: Sequence[Path], target: Path) -> None:
     """Put the runs of some folders into one file; what it has already stays unless newer."""
     if found := read_recall([*folders, target]):
-        write_result(target / FILE, {"format": FORMAT, "runs": found})
+        write_result(target / FILE, {"format": FORMAT, "runs": found}, CASES)
 
 
 def train_and_test(task: tuple[Run, Path]) -> dict[str, Any]:
@@ -198,7 +232,6 @@ def accuracy(model: Any, length: int) -> dict[str, list[int]]:
 
 
 def recall_table(found: dict[str, Any], runs: Sequence[Run], length: int = LENGTHS[-1]) -> Table:
-    """Accuracy by distance in the longest rows, and overall by length."""
     by_model: dict[str, list[Any]] = {name: [] for name in (*LABELS.values(), _UNTIED)}
     missing = {run.sha256: run.name for run in runs}
     for run in found.values():
@@ -206,26 +239,24 @@ def recall_table(found: dict[str, Any], runs: Sequence[Run], length: int = LENGT
             model = _UNTIED if run["untied"] else LABELS[run["arch"]]
             by_model[model].append(run["accuracy"])
     octaves = [str(2 << o) for o in range(length.bit_length() - 2)]
+
+    def share(tested: Sequence[Any], length: int, *of: str) -> str:
+        cells = [[c for o, c in run[str(length)].items() if not of or o in of] for run in tested]
+        counts = [[sum(cell[i] for cell in found) for i in (0, 1)] for found in cells]
+        found = [{"correct": right, "tried": tried} for right, tried in counts]
+        return share_text(found, 0, len(tested))
+
     table = []
     for model, tested in by_model.items():
-        cells = [_share([r[str(length)].get(o, [0, 0]) for r in tested]) for o in octaves]
-        whole = [_share([*r[str(n)].values()]) for n in LENGTHS for r in tested[:1]]
-        table += [[model, str(len(tested)), *cells, *whole]] if tested else []
+        cells = [share(tested, length, octave) for octave in octaves]
+        cells += [share(tested, n) for n in LENGTHS]
+        table += [[model, str(len(tested)), *cells]] if tested else []
     heads = [f"{name}–{2 * int(name) - 1}" for name in octaves]
     return Table(
         title=f"Study recall: right answers by distance in rows of {length:,} tokens",
         columns=["Model", "Runs", *heads, *(f"all, T = {n:,}" for n in LENGTHS)],
         rows=table,
-        note=f"{QUESTION} Shares over all runs of a model, with 95% Wilson intervals; columns by T "
-        "are of the first seed pair. One value in "
-        f"{_KINDS} is right by chance. WANGO's window is 64, FLASH's chunk 256."
-        + (f" Not run: {', '.join(missing.values())}." if missing else ""),
+        note=f"{QUESTION} Mean shares over the runs of a model with the 95% Wilson interval of the "
+        f"questions; one value in {_KINDS} is right by chance. WANGO's window is 64, FLASH's chunk "
+        "256." + (f" Not run: {', '.join(missing.values())}." if missing else ""),
     )
-
-
-def _share(cells: Sequence[Sequence[int]]) -> str:
-    correct, tried = (sum(cell[i] for cell in cells) for i in (0, 1))
-    if not tried:
-        return "–"
-    low, high = wilson(correct, tried)
-    return f"{correct / tried:.0%} ({low:.0%} … {high:.0%})"

@@ -2,32 +2,42 @@
 
 - Every run is trained and scored by itself and can be resumed; what is finished is kept, if it was
   made by this recipe on this dataset. A study also counts the runs that come with the package.
+- `attest` says what a machine does with this code: kernels, some steps beside their plan, a root.
+  It names the device, versions and commit; no host name and no path.
 """
 
 from __future__ import annotations
 
+import statistics
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypedDict, Unpack
 
+import torch
+
+from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
-from tangobench.eval.comparison.replications import differences, summarise
-from tangobench.eval.comparison.studies import Result, Study
+from tangobench.eval.comparison.analysis import core_seconds
+from tangobench.eval.comparison.studies import Result, Study, ablations
+from tangobench.eval.comparison.tables import summarise
 from tangobench.eval.scoring.result_files import read_result, read_results, shipped_results
 from tangobench.eval.scoring.results import evaluate, require_questions
+from tangobench.model.kernels import select
+from tangobench.model.training.metrics import read_metrics
+from tangobench.model.training.plan import chip, chip_name, plan
 from tangobench.model.training.recipes import RECIPES, Family, Run, runs
-from tangobench.model.training.runs import run_folder
+from tangobench.model.training.runs import provenance, run_folder
 from tangobench.model.training.train import Options, dataset_of, train
 from tangobench.pipeline import api
 from tangobench.pipeline.core.files import read_untrusted
-from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.lock import Lock, committed_lock
 from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
 
-# Seconds of a step relative to the cheapest, for the ETA and to start long runs first.
-_COST: Final = {"tango": 4.0, "wango": 4.0, "recurrent_transformer": 3.0}
 _WATCH_SECONDS: Final = 2.0
+_ATTEST: Final = "tangobench-attest/1"
+_WARM_UP: Final = 5  # steps whose time does not count
 
 
 class How(TypedDict, total=False):
@@ -49,26 +59,15 @@ class Task(NamedTuple):
 
 
 def replicate(profile: Family, dataset: str, out: Path, **how: Unpack[How]) -> dict[str, Any]:
-    """Train and score the six models, and judge the paper's claims."""
     chosen = runs(profile, dataset)
     _require_runs(chosen, profile, dataset, "replication", profile)
     return summarise(profile, dataset, finish(chosen, out, **how))
 
 
-def ablate(profile: Family, dataset: str, out: Path, **how: Unpack[How]) -> dict[str, Any]:
-    """Train and score all ablations and the whole models they belong to."""
-    chosen = [run for run in runs("ablation", dataset) if run.recipe.profile == profile]
+def ablate(profile: Family, dataset: str, out: Path, **how: Unpack[How]) -> list[Result]:
+    chosen = [run for run in ablations(profile).runs if run.recipe.dataset == dataset]
     _require_runs(chosen, profile, dataset, "ablations", "ablation")
-    whole = {run.recipe.unablated for run in chosen}
-    partners = [run for run in runs(profile, dataset) if run.recipe.name in whole]
-    results = finish([*partners, *chosen], out, **how)
-    return {
-        "profile": profile,
-        "dataset": dataset,
-        "root": results[0]["data"]["root"],
-        "runs": sorted(result["run"] for result in results),
-        "ablations": differences(results),
-    }
+    return finish(chosen, out, **how)
 
 
 def run_study(study: Study, out: Path, **how: Unpack[How]) -> list[Result]:
@@ -87,7 +86,6 @@ def run_study(study: Study, out: Path, **how: Unpack[How]) -> list[Result]:
 def _require_runs(
     chosen: Sequence[Run], profile: str, dataset: str, what: str, family: str
 ) -> None:
-    """Refuse a comparison that no recipe is for, naming those there are."""
     if not chosen:
         fits = [r for r in RECIPES.values() if (r.family, r.profile) == (family, profile)]
         known = sorted({recipe.dataset for recipe in fits})
@@ -105,7 +103,7 @@ def finish(chosen: Sequence[Run], out: Path, **how: Unpack[How]) -> list[Result]
         require_questions(dataset_of(chosen[0], out))
     reporter = how.get("reporter") or Reporter(quiet=True)
     todo = [run for run in chosen if not {"scores", *extras} <= measured(run, out, lock)]
-    todo.sort(key=_weight, reverse=True)
+    todo.sort(key=lambda run: core_seconds(run.recipe), reverse=True)
     if kept := len(chosen) - len(todo):
         reporter.say(f"{kept} of {len(chosen)} runs are finished already")
     if todo:
@@ -117,8 +115,15 @@ def finish(chosen: Sequence[Run], out: Path, **how: Unpack[How]) -> list[Result]
 def _provided(run: Run, out: Path, **how: Unpack[How]) -> Lock:
     """The lock of a run's dataset, which is built if there is no folder of its name."""
     if not (out / run.recipe.folder).is_dir():
+        if (name := run.recipe.dataset) not in CATALOGUE:
+            raise UsageError(
+                f"{out / run.recipe.folder} is not there",
+                kind="dataset-missing",
+                fix=f"make its input as manifests/{name}.toml says, then: tangobench build "
+                f"manifests/{name}.toml --profile {run.recipe.profile} --out {out}",
+            )
         api.build(
-            run.recipe.dataset,
+            name,
             run.recipe.profile,
             out=str(out),
             source=how.get("source"),
@@ -129,7 +134,6 @@ def _provided(run: Run, out: Path, **how: Unpack[How]) -> Lock:
 
 
 def result_path(run: Run, out: Path) -> Path:
-    """Where a run's result is written."""
     return out / "results" / f"{run.name}.json"
 
 
@@ -159,14 +163,8 @@ def _train_all(tasks: Sequence[Task], workers: int, reporter: Reporter) -> None:
     reporter.finish()
 
 
-def _weight(run: Run) -> float:
-    return run.recipe.steps * _COST.get(run.recipe.arch, 1.0)
-
-
 def train_and_score(task: Task) -> str:
     """One run from wherever it is to its result; runs in a worker process."""
-    import torch
-
     # One thread per run: two runs side by side are faster than one on two cores, and the bits of a
     # run then do not depend on the number of workers.
     torch.set_num_threads(1)
@@ -177,8 +175,9 @@ def train_and_score(task: Task) -> str:
 
 def _watch(tasks: Sequence[Task], reporter: Reporter, stop: threading.Event) -> None:
     """Show the steps that the worker processes have taken, from their metrics files."""
-    weights = {task.run: _weight(task.run) for task in tasks}
-    reporter.start("replicate", sum(r.recipe.steps for r in weights), sum(weights.values()))
+    weights = {task.run: core_seconds(task.run.recipe) for task in tasks}
+    steps = sum(run.recipe.steps for run in weights)
+    reporter.start("replicate", steps, sum(weights.values()), noun="step")
     seen = dict.fromkeys(weights, 0)
     first, last = True, False
     while not last:
@@ -191,3 +190,34 @@ def _watch(tasks: Sequence[Task], reporter: Reporter, stop: threading.Event) -> 
                 reporter.advance(weight / run.recipe.steps, reused=first, label=label)
             seen[run] = max(seen[run], len(lines))
         first = False
+
+
+def attest(run: Run, out: Path, *, device: str, steps: int, reporter: Reporter) -> dict[str, Any]:
+    recipe, root = run.recipe, _provided(run, out, reporter=reporter).root
+    committed = committed_lock(recipe.dataset, recipe.profile)
+    kernel = select.chosen(torch.empty(0, device=device))
+    refused = None if device == "cpu" else select.refusal(device)
+    place, data = out / "attest", str(out / recipe.folder)
+    options = Options(out=place, device=device, stop_at=steps, validate_every=0, data=data)
+    rows = read_metrics(train(run, options, reporter) / "metrics.jsonl")[:steps]
+    seconds = [row["seconds"] for row in rows[_WARM_UP:] or rows]
+    planned = plan(recipe, chip(chip_name(device)))
+    return {
+        "format": _ATTEST,
+        "machine": provenance(device),
+        "kernel": {"chosen": kernel, "refused": refused},
+        "training": {
+            "run": run.name,
+            "steps": len(rows),
+            "first_loss": rows[0]["loss"],
+            "last_loss": rows[-1]["loss"],
+            "step_seconds": statistics.median(seconds),
+            "planned_step_seconds": planned["step_seconds"],
+            "planned_for": planned["device"],
+        },
+        "data": {
+            "dataset": recipe.folder,
+            "root": root,
+            "as_committed": committed is not None and committed.root == root,
+        },
+    }

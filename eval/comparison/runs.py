@@ -14,18 +14,18 @@ from typing import Any, Final
 
 from tangobench.catalogue import METRICS, ONE_DISTRIBUTION, metrics_of, title_of
 from tangobench.errors import MismatchError
-from tangobench.eval.comparison.studies import Pair, Result, all_studies
+from tangobench.eval.comparison.studies import REPLICATED, Pair, Result, planned
 from tangobench.eval.intervals import wilson
 from tangobench.eval.published import LABELS
 from tangobench.model.config import ARCHS, SCALING, ModelConfig, formula
-from tangobench.model.training.recipes import SEED_PAIRS, Recipe, runs
+from tangobench.model.training.recipes import SEED_PAIRS, Recipe
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock import shown_root
 
 OWN: Final = "own"
 MISSING: Final = "missing"
 ONE_LEVEL: Final = "* The module's three levels are one distribution."
-_FAMILIES: Final = (OWN, "published", "mini", "sample")
+_FAMILIES: Final = (OWN, *REPLICATED)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,23 +43,19 @@ class Group:
 
     @property
     def metrics(self) -> list[str]:
-        """The group's metrics, the one that decides first."""
         measured = self.first["scores"]
         return [name for name in metrics_of(self.dataset) if name in measured] or list(measured)
 
     @property
     def first(self) -> Result:
-        """Any run, for what all have in common."""
         return self.every[0]
 
     @property
     def every(self) -> list[Result]:
-        """All runs, model by model."""
         return [run for runs in self.by_model.values() for run in runs]
 
     @property
     def expected(self) -> int:
-        """Runs per model, if none is missing."""
         most = max(len(runs) for runs in self.by_model.values())
         return most if self.family == OWN else max(most, len(SEED_PAIRS))
 
@@ -68,13 +64,11 @@ class Group:
         return model if model in ARCHS else ARCHS[list(self.by_model).index(model) % len(ARCHS)]
 
     def title(self, what: str, metric: str | None = None) -> str:
-        """The title of a table of something that the paper does not report."""
         depth = "" if self.depth == 4 else f", depth {self.depth}"
         name = metric_title(metric) if metric else title_of(self.dataset)
         return f"{what}: {name}, {self.family} runs{depth}"
 
     def note(self, text: str) -> str:
-        """The note below it."""
         whose = "Yours." if self.family == OWN else "Ours; the paper has none."
         return f"{whose} {text} Data root {shown_root(self.first['data'])}"
 
@@ -84,12 +78,10 @@ def groups(results: Sequence[Result]) -> list[Group]:
 
     Runs of ablations and studies are in none: they are compared in tables of their own.
     """
-    known = {run.sha256: run.recipe.family for run in runs()}
-    planned = {run.sha256 for study in all_studies() for run in study.runs}
     found: dict[tuple[int, str, int, str], list[Result]] = {}
     for result in results:
-        family = known.get(result["run_sha256"], OWN)
-        if family in _FAMILIES and not (family == OWN and result["run_sha256"] in planned):
+        family = family_of(result)
+        if family in _FAMILIES:
             place = (result["dataset"], result["depth"], result["data"]["root"])
             found.setdefault((_FAMILIES.index(family), *place), []).append(result)
     return [
@@ -104,30 +96,42 @@ def groups(results: Sequence[Result]) -> list[Group]:
     ]
 
 
+def family_of(result: Result) -> str:
+    return planned().get(result["run_sha256"], (OWN,))[0]
+
+
 def _by_arch(chosen: Sequence[Result]) -> dict[str, list[Result]]:
-    by_arch = {arch: [run for run in chosen if run["arch"] == arch] for arch in ARCHS}
-    return {arch: runs for arch, runs in by_arch.items() if runs}
+    return {arch: same for arch in ARCHS if (same := [r for r in chosen if r["arch"] == arch])}
 
 
 def by_recipe(chosen: Sequence[Result]) -> dict[str, list[Result]]:
-    """Runs by the name of their recipe; equal names are told apart by the hash."""
+    """By the recipe's name, in the order of the runs; equal names are told apart by the hash."""
     found: dict[tuple[str, str], list[Result]] = {}
     for run in chosen:
         found.setdefault((run["recipe"]["name"], digest(run["recipe"])), []).append(run)
     names = [name for name, _ in found]
     return {
         name if names.count(name) == 1 else f"{name} ({hashed[:8]})": runs
-        for (name, hashed), runs in sorted(found.items())
+        for (name, hashed), runs in found.items()
     }
 
 
+def by_label(chosen: Sequence[Result]) -> dict[str, list[Result]]:
+    """By the name of the model that was planned, in the paper's order, or of one's own recipe."""
+    found = by_recipe([run for run in chosen if run["run_sha256"] not in planned()])
+    for run in chosen:
+        if run["run_sha256"] in planned():
+            found.setdefault(planned()[run["run_sha256"]][1], []).append(run)
+    place = {arch: number for number, arch in enumerate(ARCHS)}
+    archs = {name: place.get(runs[0]["arch"], len(ARCHS)) for name, runs in found.items()}
+    return {name: found[name] for name in sorted(found, key=lambda name: (archs[name], name))}
+
+
 def label_of(model: str) -> str:
-    """A model's name for people."""
     return LABELS.get(model, model)
 
 
 def metric_title(metric: str) -> str:
-    """A metric's name for people."""
     return METRICS.get(metric, metric)
 
 
@@ -140,26 +144,27 @@ def run_macs(result: Result) -> int | None:
 
 
 def operations(config: ModelConfig, length: int) -> int:
-    """All multiply–accumulates of one forward pass over `length` tokens."""
     return int(sum(formula(config, length).values()))
 
 
 def seeds_of(result: Result) -> Pair:
-    """The seed pair of a result: initialisation, data order."""
     return result["seeds"]["initialisation"], result["seeds"]["data_order"]
 
 
 def by_seeds(chosen: Iterable[Result], metric: str) -> dict[Pair, float]:
     """The NLL of runs that have one, by seed pair and in its order."""
-    ordered = sorted(chosen, key=seeds_of)
-    return {
-        seeds_of(r): float(r["scores"][metric]["nll"]) for r in ordered if metric in r["scores"]
-    }
+    scored = [run for run in sorted(chosen, key=seeds_of) if metric in run["scores"]]
+    return {seeds_of(run): float(run["scores"][metric]["nll"]) for run in scored}
 
 
 def values(chosen: Iterable[Result], metric: str) -> list[float]:
     """The NLL of runs that have one, in their own order."""
     return [float(r["scores"][metric]["nll"]) for r in chosen if metric in r["scores"]]
+
+
+def seconds_of(chosen: Iterable[Result]) -> float | None:
+    known = [run["training"]["seconds"] for run in chosen if "training" in run]
+    return statistics.fmean(known) if known else None
 
 
 def require_one_root(results: Sequence[Result]) -> dict[str, str]:
@@ -178,12 +183,12 @@ def require_one_root(results: Sequence[Result]) -> dict[str, str]:
     return {name: shown_root(result["data"]) for name, result in seen.items()}
 
 
-def spread(values: Sequence[float], expected: int = len(SEED_PAIRS)) -> str:
+def spread(values: Sequence[float], expected: int = len(SEED_PAIRS), digits: int = 3) -> str:
     """Mean ± sample standard deviation; says so if there are other than the expected runs."""
     if not values:
         return MISSING
-    deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.3f}{deviation}{_how_many(len(values), expected)}"
+    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.{digits}f}{deviation}{_how_many(len(values), expected)}"
 
 
 def share_text(
@@ -211,8 +216,11 @@ def marked(module: str) -> str:
     return module + ("*" if module in ONE_DISTRIBUTION else "")
 
 
+def or_dash(value: float | None, form: str) -> str:
+    return "–" if value is None else format(value, form)
+
+
 def signed(values: Sequence[float], digits: int = 3) -> str:
-    """Differences, one per seed pair."""
     return ", ".join(f"{value:+.{digits}f}" for value in values) or "–"
 
 
@@ -222,5 +230,4 @@ def ends(interval: Sequence[float] | None, digits: int = 3) -> str:
 
 
 def estimate(interval: Sequence[float] | None) -> str:
-    """An estimate with its interval."""
     return "–" if interval is None else f"{interval[0]:+.3f} ({ends(interval)})"

@@ -1,26 +1,29 @@
 """Studies: questions that the paper leaves open, with runs and comparisons fixed before any run.
 
 - A study is data: arms (a recipe and its seed pairs) and contrasts of arms.
-- `sharing`, `compute` and `rates` are of the mini size; `large-…` are the same questions at the
-  paper's size and test the predictions. With the profile `sample` all are toys of seconds.
+- `sharing`, `compute`, `rates` and `context` are of the mini size; `large-…` are the same questions
+  at the paper's size and test the predictions. With the profile `sample` all are toys.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tangobench.catalogue import CATALOGUE
+from tangobench.catalogue import metrics_of
 from tangobench.eval.published import CLAIMS, LABELS
 from tangobench.model.config import ARCHS
-from tangobench.model.training.recipes import RECIPES, SEED_PAIRS, Recipe, Run, varied
+from tangobench.model.training.recipes import RECIPES, SEED_PAIRS, Recipe, Run, runs, varied
 
 Result = dict[str, Any]
 Pair = tuple[int, int]
+Weights = Mapping[str, float]
 
 MORE_PAIRS: Final[tuple[Pair, ...]] = ((53, 109), (67, 113))
+REPLICATED: Final = ("published", "mini", "sample")
 TUNING_PAIR: Final[Pair] = (71, 127)  # for choosing learning rates; no result uses it
 _RATES: Final = (1e-3, 2e-3, 4e-3)
 _BUDGETS: Final = (0.25, 0.5, 1.0)
@@ -40,17 +43,7 @@ class Arm:
 
     @property
     def runs(self) -> list[Run]:
-        """One run per seed pair."""
         return [Run(self.recipe, *pair) for pair in self.pairs]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contrast:
-    """A weighted sum of NLLs: positive means that the first side has the higher NLL."""
-
-    name: str
-    weights: Mapping[str, float]
-    """Weights of arms; they sum to zero."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,30 +53,38 @@ class Study:
     name: str
     question: str
     arms: tuple[Arm, ...]
-    contrasts: tuple[Contrast, ...] = ()
+    contrasts: Mapping[str, Weights] = dataclasses.field(default_factory=dict)
+    """By name, weights of arms that sum to zero: positive if the first side has the higher NLL."""
 
     @property
     def runs(self) -> list[Run]:
-        """All runs, arm by arm."""
         return [run for arm in self.arms for run in arm.runs]
 
-    @property
-    def own(self) -> set[str]:
-        """Hashes of the runs that belong to studies only."""
-        return {run.sha256 for run in self.runs if run.recipe.family == "study"}
+    def has_run(self, results: Iterable[Result]) -> bool:
+        """Whether a run that belongs to no replication is among some results."""
+        hashes = {result["run"]: result["run_sha256"] for result in results}
+        own = [r for r in self.runs if r.recipe.family not in REPLICATED and r.name in hashes]
+        return any(hashes[run.name] == run.sha256 for run in own)
 
     @property
     def metric(self) -> str:
-        """The metric that decides."""
-        return CATALOGUE[self.arms[0].recipe.dataset].metric
+        return metrics_of(self.arms[0].recipe.dataset)[0]
+
+    @property
+    def profile(self) -> str:
+        """`sample` if it is a toy."""
+        return self.arms[0].recipe.name.split("-")[0]
 
 
-def _minus(name: str, first: str, second: str) -> Contrast:
-    return Contrast(name=name, weights={first: 1.0, second: -1.0})
+def minus(first: str, second: str) -> Weights:
+    return {first: 1.0, second: -1.0}
+
+
+def _arms(recipes: Mapping[str, Recipe], pairs: tuple[Pair, ...] = SEED_PAIRS) -> tuple[Arm, ...]:
+    return tuple(Arm(name=name, recipe=recipe, pairs=pairs) for name, recipe in recipes.items())
 
 
 def sharing(profile: str) -> Study:
-    """Sharing × gating × weighting at equal parameters and steps."""
     base = {arch: _sized(profile, arch) for arch in ARCHS}
     chosen = {
         "Transformer++, shared": base["recurrent_transformer"],
@@ -96,38 +97,31 @@ def sharing(profile: str) -> Study:
         ),
     }
     shared, untied, tango, free, window, weighted = chosen
-    half = 0.5
-    several = {
-        "Sharing, both architectures (shared minus untied)": {
-            **{shared: half, tango: half},
-            **{untied: -half, free: -half},
-        },
-        "Gating, shared and untied (Transformer++ minus TANGO)": {
-            **{shared: half, untied: half},
-            **{tango: -half, free: -half},
-        },
-        "Interaction (sharing in Transformer++ minus sharing in TANGO)": {
-            **{shared: 1.0, untied: -1.0},
-            **{tango: -1.0, free: 1.0},
-        },
-    }
     return Study(
         name="sharing",
         question="At equal parameters and steps, what do sharing the block, gating and TANGO's "
         "weighting of sources each do to the NLL?",
-        arms=tuple(
-            Arm(name=name, recipe=recipe, pairs=(*SEED_PAIRS, *MORE_PAIRS))
-            for name, recipe in chosen.items()
-        ),
-        contrasts=(
-            *(Contrast(name=name, weights=weights) for name, weights in several.items()),
-            _minus("Sharing in Transformer++ (shared minus untied)", shared, untied),
-            _minus("Sharing in TANGO (shared minus untied)", tango, free),
-            _minus("Gating, untied (Transformer++ minus TANGO)", untied, free),
-            _minus("Weighting alone (softmax minus TANGO's)", untied, weighted),
-            _minus("Gating beyond weighting (TANGO's weighting minus TANGO)", weighted, free),
-            _minus("Window, untied (WANGO minus TANGO)", window, free),
-        ),
+        arms=_arms(chosen, (*SEED_PAIRS, *MORE_PAIRS)),
+        contrasts={
+            "Sharing, both architectures (shared minus untied)": {
+                **{shared: 0.5, tango: 0.5},
+                **{untied: -0.5, free: -0.5},
+            },
+            "Gating, shared and untied (Transformer++ minus TANGO)": {
+                **{shared: 0.5, untied: 0.5},
+                **{tango: -0.5, free: -0.5},
+            },
+            "Interaction (sharing in Transformer++ minus sharing in TANGO)": {
+                **{shared: 1.0, untied: -1.0},
+                **{tango: -1.0, free: 1.0},
+            },
+            "Sharing in Transformer++ (shared minus untied)": minus(shared, untied),
+            "Sharing in TANGO (shared minus untied)": minus(tango, free),
+            "Gating, untied (Transformer++ minus TANGO)": minus(untied, free),
+            "Weighting alone (softmax minus TANGO's)": minus(untied, weighted),
+            "Gating beyond weighting (TANGO's weighting minus TANGO)": minus(weighted, free),
+            "Window, untied (WANGO minus TANGO)": minus(window, free),
+        },
     )
 
 
@@ -162,11 +156,11 @@ def compute(profile: str) -> Study:
             for budget in whole
             if budget <= 1 or model in (_TANGO, _FREE, _UNTIED)
         ),
-        contrasts=tuple(
-            _minus(f"{a} minus {b} at {budget:g}", f"{a} at {budget:g}", f"{b} at {budget:g}")
+        contrasts={
+            f"{a} minus {b} at {budget:g}": minus(f"{a} at {budget:g}", f"{b} at {budget:g}")
             for budget in _BUDGETS
             for a, b in ((_TANGO, _UNTIED), (_TANGO, _FREE), (_UNTIED, _FREE))
-        ),
+        },
     )
 
 
@@ -184,16 +178,66 @@ def rates(profile: str) -> Study:
     )
 
 
+def context(profile: str) -> Study:
+    """Long rows of text with few token ids: MDN's pages at the mini size."""
+    base: dict[str, Recipe] = {LABELS[arch]: RECIPES[f"sample-fineweb-{arch}"] for arch in ARCHS}
+    if profile == "mini":
+        text: dict[str, Any] = {"dataset": "mdn", "profile": "study", "vocabulary": 4096}
+        text |= {"context": 1024, "batch": 4, "steps": 732, "warmup": 36, "family": "study"}
+        base = {
+            LABELS[arch]: dataclasses.replace(
+                _sized(profile, arch), name=f"{profile}-mdn-{arch}", **text
+            )
+            for arch in ARCHS
+        }
+    found = {**base, _FREE: varied(base[_TANGO], shared=False)}
+    return Study(
+        name="context",
+        question="On rows of 1,024 tokens of text, which model has the lowest NLL, and which makes "
+        "use of distant tokens?",
+        arms=_arms(found),
+        contrasts={
+            f"{other} minus {_TANGO}": minus(other, _TANGO) for other in found if other != _TANGO
+        },
+    )
+
+
+def ablations(profile: str) -> Study:
+    found = [r for r in RECIPES.values() if (r.family, r.profile) == ("ablation", profile)]
+    whole = {LABELS[recipe.arch]: RECIPES[recipe.unablated] for recipe in found}
+    changed = {_change(recipe): recipe for recipe in found}
+    return Study(
+        name="ablations",
+        question="What does each part of TANGO and WANGO do to the NLL? Positive if the change "
+        "hurts.",
+        arms=_arms(whole | changed),
+        contrasts={
+            f"{name} (minus {LABELS[recipe.arch]})": minus(name, LABELS[recipe.arch])
+            for name, recipe in changed.items()
+        },
+    )
+
+
+def _change(recipe: Recipe) -> str:
+    whole, name = RECIPES[recipe.unablated], LABELS[recipe.arch]
+    if not recipe.null_gate:
+        return f"{name} without the null gate"
+    if not recipe.temperature:
+        return f"{name} without the temperature"
+    if recipe.window != whole.window:
+        return f"{name}, window {recipe.window} instead of {whole.window}"
+    return f"{name}, heads {recipe.heads} instead of {whole.heads}"
+
+
 def orderings(profile: str, name: str = "orderings") -> Study:
-    """The six architectures and the paper's orderings of them."""
     return Study(
         name=name,
         question="Which of the paper's orderings hold?",
-        arms=tuple(Arm(name=LABELS[arch], recipe=_sized(profile, arch)) for arch in ARCHS),
-        contrasts=tuple(
-            _minus(f"{LABELS[higher]} minus {LABELS[lower]}", LABELS[higher], LABELS[lower])
+        arms=_arms({LABELS[arch]: _sized(profile, arch) for arch in ARCHS}),
+        contrasts={
+            f"{LABELS[higher]} minus {LABELS[lower]}": minus(LABELS[higher], LABELS[lower])
             for lower, higher in CLAIMS
-        ),
+        },
     )
 
 
@@ -201,52 +245,55 @@ def _sized(profile: str, arch: str) -> Recipe:
     return RECIPES[f"dm_math-{arch}-4" if profile == "paper" else f"{profile}-dm_math-{arch}"]
 
 
-def _large(profile: str) -> str:
-    return "paper" if profile == "mini" else profile
-
-
 def _against_tango(name: str, question: str, tango: Recipe, label: str, other: Recipe) -> Study:
     return Study(
         name=name,
-        question=question,
-        arms=(Arm(name=_TANGO, recipe=tango), Arm(name=label, recipe=other)),
-        contrasts=(_minus(f"{_TANGO} minus {label}", _TANGO, label),),
+        question=f"At the paper's size{question}",
+        arms=_arms({_TANGO: tango, label: other}),
+        contrasts={f"{_TANGO} minus {label}": minus(_TANGO, label)},
     )
 
 
 def large_untied(profile: str) -> Study:
-    """TANGO with one block and with four, of the paper's size."""
-    tango = _sized(_large(profile), "tango")
-    question = "At the paper's size, what does sharing the block do to TANGO's NLL?"
+    tango, question = _large(profile, "tango"), ", what does sharing the block do to TANGO's NLL?"
     return _against_tango("large-untied", question, tango, _FREE, varied(tango, shared=False))
 
 
 def large_compute(profile: str) -> Study:
     """Untied Transformer++ with TANGO's operations, of the paper's size."""
-    tango, untied = (_sized(_large(profile), arch) for arch in ("tango", "untied_transformer"))
+    tango, untied = (_large(profile, arch) for arch in ("tango", "untied_transformer"))
     longer = varied(untied, budget_macs=tango.steps * tango.step_macs)
-    question = "At the paper's size and TANGO's operations, is TANGO below the untied Transformer?"
-    return _against_tango(
-        "large-compute", question, tango, f"{_UNTIED}, TANGO's operations", longer
-    )
+    question = " and TANGO's operations, is TANGO below the untied Transformer?"
+    label = f"{_UNTIED}, TANGO's operations"
+    return _against_tango("large-compute", question, tango, label, longer)
 
 
 def large_orderings(profile: str) -> Study:
-    """The paper's own comparison on mathematics."""
-    return orderings(_large(profile), "large-orderings")
+    return orderings("paper" if profile == "mini" else profile, "large-orderings")
+
+
+def _large(profile: str, arch: str) -> Recipe:
+    return _sized("paper" if profile == "mini" else profile, arch)
 
 
 STUDIES: Final[dict[str, Callable[[str], Study]]] = {
-    "sharing": sharing,
-    "compute": compute,
-    "rates": rates,
-    "large-untied": large_untied,
-    "large-compute": large_compute,
-    "large-orderings": large_orderings,
+    make.__name__.replace("_", "-"): functools.cache(make)
+    for make in (sharing, compute, rates, context, large_untied, large_compute, large_orderings)
 }
+EVERY: Final[tuple[Callable[[str], Study], ...]] = (*STUDIES.values(), functools.cache(ablations))
 
 
 @functools.cache
-def all_studies() -> tuple[Study, ...]:
-    """Every study at every size."""
-    return tuple(make(profile) for make in STUDIES.values() for profile in ("mini", "sample"))
+def planned() -> dict[str, tuple[str, str]]:
+    """Family and name for people of every run that the project has planned, by hash."""
+    found: dict[str, tuple[str, str]] = {}
+    for make in STUDIES.values():
+        for study in (make("mini"), make("sample")):
+            for arm in study.arms:
+                label = f"{arm.name} ({study.name} study)"
+                found = {run.sha256: ("study", label) for run in arm.runs} | found
+    for run in runs():
+        recipe = run.recipe
+        label = _change(recipe) if recipe.family == "ablation" else LABELS[recipe.arch]
+        found[run.sha256] = (recipe.family, label)
+    return found

@@ -20,10 +20,8 @@ from torch import Tensor
 
 from tangobench.errors import UsageError
 from tangobench.model import build, counting, layers, naive
-from tangobench.model.config import SCALING, ModelConfig, formula, printed
+from tangobench.model.config import ModelConfig
 from tangobench.model.naive import Mixer, Params, term
-
-__all__ = ["SCALING", "formula", "kept_activation_bytes", "printed", "traced"]
 
 BLOCK: Final = 64
 

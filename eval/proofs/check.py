@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -44,9 +44,7 @@ class Checker(Protocol):
     """Something that lets Lean judge."""
 
     @property
-    def name(self) -> str:
-        """How results call it."""
-        ...
+    def name(self) -> str: ...
 
     def prepare(self) -> None:
         """Raise `lean-unavailable` if there is no Lean to ask."""
@@ -97,11 +95,9 @@ class ProofLog:
         self._add({"row": row, "text": text} for row, text in texts.items())
 
     def add_verdict(self, row: int, verdict: Verdict) -> None:
-        """Keep a verdict, unless there is none."""
         self.verdicts[row] = verdict
         if verdict.outcome != "unchecked":
-            said = [verdict.outcome, verdict.reason, verdict.detail]
-            self._add([{"row": row, "verdict": said}])
+            self._add([{"row": row, "verdict": astuple(verdict)}])
 
     def _add(self, entries: Iterable[dict[str, Any]]) -> None:
         self._append(b"".join(sealed.seal({"key": self._key, **entry}, LINE) for entry in entries))
@@ -135,7 +131,6 @@ def _entry(line: bytes) -> dict[str, Any] | None:
 
 
 def _report(tasks: Sequence[Task], verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Counts, share and reasons of verdicts, and the first proofs, for results."""
     by_outcome = {
         outcome: Counter(v.reason for v in verdicts if v.outcome == outcome)
         for outcome in ("proved", "failed", "unchecked")
@@ -190,10 +185,7 @@ def check_proofs(
     places = theorems(dataset, source, rows)
     context = context or dataset.lock.configs["proof"]["context"]
     texts = generated(model, dataset, rows, context, log, reporter)
-    tasks = [
-        Task(task.path, task.source, task.theorem, text or "")
-        for task, text in zip(places, texts, strict=True)
-    ]
+    tasks = [replace(task, proof=text or "") for task, text in zip(places, texts, strict=True)]
     verdicts = judged(tasks, texts, checker, log, reporter)
     tried = len(rows) if len(rows) < count else None
     return {"checker": checker.name, "limit": tried, **_report(tasks, verdicts)}
@@ -222,7 +214,7 @@ def judged(
         log.add_verdict(left[place], _final(refused[left[place]], answer))
         reporter.advance(1.0)
 
-    reporter.start("check", len(tasks), len(tasks))
+    reporter.start("check", len(tasks), len(tasks), noun="proof")
     for _ in range(len(tasks) - len(left)):
         reporter.advance(1.0, reused=True)
     if asked:
@@ -241,8 +233,7 @@ def _final(refused: Verdict | None, answer: Verdict) -> Verdict:
 
 
 def original(task: Task) -> Task:
-    """The same theorem with its own proof."""
-    return Task(task.path, task.source, task.theorem, task.theorem.proof(task.source))
+    return replace(task, proof=task.theorem.proof(task.source))
 
 
 def theorems(dataset: Dataset, source: str | None, rows: Sequence[int]) -> list[Task]:
@@ -289,7 +280,7 @@ def generated(
         for row in rows
     }
     order = sorted(rows, key=lambda row: (len(prompts[row]), row))  # similar lengths together
-    reporter.start("generate", len(rows), len(rows))
+    reporter.start("generate", len(rows), len(rows), noun="proof")
     for start in range(0, len(order), _BATCH):
         part = order[start : start + _BATCH]
         kept = all(row in log.texts for row in part)

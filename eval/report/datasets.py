@@ -21,6 +21,7 @@ import numpy as np
 from markupsafe import Markup
 
 from tangobench.catalogue import title_of
+from tangobench.errors import CorruptionError
 from tangobench.eval.report.charts import Axis, Figure, histogram
 from tangobench.eval.report.gather import committed_state
 from tangobench.pipeline.core.cards import flatten
@@ -38,20 +39,44 @@ _PARTS: Final = ("train", "validation", "dropped")
 _DIRECTORIES: Final = 30
 _EXAMPLES: Final = 2
 _PART: Final = "░"
+_FINDINGS: Final = {  # key that an audit has, key that must be zero, headline
+    "shared_keys": (
+        "shared_keys",
+        "{shared_keys:,} of {validation_keys:,} address and content keys of validation occur "
+        "among the {train_keys:,} of training.",
+    ),
+    "proofs_also_in_training": (
+        "proofs_over_30_tokens_also_in_training",
+        "No file is in both splits. {proofs_also_in_training:,} of {validation_proofs:,} "
+        "validation proofs also occur word for word in training; of the "
+        "{validation_proofs_over_30_tokens:,} longer than 30 tokens, "
+        "{proofs_over_30_tokens_also_in_training:,} do.",
+    ),
+}
+_BY_HASH: Final = (
+    "0 of {rows:,} {splits} rows have a question that training may have: the last hex digit of a "
+    "question's sha256 decides its side, and the build read every question back."
+)
 _WINDOW: Final = 520  # tokens of a row
 _BEFORE: Final = 0.3  # share of a window that is context before the first target
 
 
 def dataset_context(dataset: Dataset) -> dict[str, Any]:
-    """Everything that the page of a dataset shows."""
     lock = dataset.lock
     return {
         "lock": lock,
         "heading": title_of(lock.name),
         "state": committed_state(lock),
         **totals(lock.shards),
-        "configs": [_config(dataset, name) for name in lock.configs],
-        "drops": _bars([(k.replace("-", " "), n) for k, n in flatten(lock.drops)]),
+        "configs": [
+            {
+                "name": name,
+                **about,
+                "splits": [_split(dataset, name, split) for split in lock.splits(name)],
+            }
+            for name, about in lock.configs.items()
+        ],
+        "drops": [(k.replace("-", " "), n) for k, n in flatten(lock.drops) if n],
         "counts": [(label, value) for label, value in flatten(lock.counts) if value is not None],
         "audit": audit(lock),
         "coverage": _coverage(dataset),
@@ -61,15 +86,8 @@ def dataset_context(dataset: Dataset) -> dict[str, Any]:
 
 
 def totals(shards: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Rows, tokens and bytes of some shards."""
     rows, tokens, length = (sum(s[key] for s in shards) for key in ("rows", "tokens", "bytes"))
     return {"rows": rows, "tokens": tokens, "bytes": size(length)}
-
-
-def _config(dataset: Dataset, name: str) -> dict[str, Any]:
-    splits = [_split(dataset, name, split) for split in dataset.lock.splits(name)]
-    figures = [figure for split in splits for figure in split["figures"]]
-    return {"name": name, **dataset.lock.configs[name], "splits": splits, "figures": figures}
 
 
 def _split(dataset: Dataset, config: str, split: str) -> dict[str, Any]:
@@ -88,19 +106,15 @@ def _split(dataset: Dataset, config: str, split: str) -> dict[str, Any]:
 
 
 def _length_figures(rows: Rows, shards: int, config: str, split: str) -> list[Figure]:
-    parts = [np.zeros(0, np.int64)]
-    for index in range(shards):
-        for values, bounds in rows.shard(index).token_views:
-            fixed = isinstance(bounds, int)
-            parts.append(np.full(len(values) // bounds, bounds) if fixed else np.diff(bounds))
-    lengths = np.concatenate(parts)
-    where = split if config == "default" else f"{config}, {split}"
-    if len(lengths) == 0:
+    if len(rows) == 0:
         return []
+    lengths = np.concatenate([rows.shard(index).token_places[2] for index in range(shards)])
+    where = split if config == "default" else f"{config}, {split}"
+    if "doc_start" in rows[0]:
+        documents = document_lengths(rows, lengths)
+        return [_length_figure(f"Document lengths inside rows: {where}", documents, "documents")]
     if lengths.min() == lengths.max():
-        documents = document_lengths(rows, shards)
-        title = f"Document lengths inside rows: {where}"
-        return [] if documents is None else [_length_figure(title, documents, "documents")]
+        return []
     figures = [_length_figure(f"Row lengths: {where}", lengths, "rows")]
     if "target_start" in rows[0]:
         targets = lengths - rows.column("target_start").astype(np.int64)
@@ -108,38 +122,25 @@ def _length_figures(rows: Rows, shards: int, config: str, split: str) -> list[Fi
     return figures
 
 
-def document_lengths(rows: Rows, shards: int) -> NDArray | None:
-    """Lengths of the document parts inside packed rows, from their spans."""
-    if len(rows) == 0 or "doc_start" not in rows[0]:
-        return None
-    parts = [np.zeros(0, np.int64)]
-    for index in range(shards):
-        shard = rows.shard(index)
-        for number, (values, _) in enumerate(shard.token_views):
-            column = shard.batch(number).column("doc_start")
-            starts = column.values.to_numpy().astype(np.int64)
-            ends = np.append(starts[1:], 0)
-            # The last part of a row ends with the row.
-            ends[column.offsets.to_numpy()[1:] - 1] = len(values) // len(column)
-            parts.append(ends - starts)
-    return np.concatenate(parts)
+def document_lengths(rows: Rows, lengths: NDArray) -> NDArray:
+    """Lengths of the document parts inside packed rows: the last one ends with its row."""
+    starts = (np.asarray(each, np.int64) for each in rows.column("doc_start"))
+    return np.concatenate([np.diff(s, append=end) for s, end in zip(starts, lengths, strict=True)])
 
 
 def _length_figure(title: str, lengths: NDArray, what: str) -> Figure:
-    """How long things are, in bins of equal width."""
     top = int(lengths.max()) + 1
     width = max(1, -(-top // _BINS))
     edges = np.arange(0, top + width, width)
     counts, _ = np.histogram(lengths, edges)
     low, middle, high = (int(np.quantile(lengths, q, method="lower")) for q in (0.1, 0.5, 0.9))
-    note = f"median {middle:,}, longest {int(lengths.max()):,}"
+    note = f"median {middle:,}, 80% from {low:,} to {high:,}, longest {top - 1:,}"
     return histogram(
         title,
         edges.tolist(),
         counts.tolist(),
         x=Axis(label="tokens", counts=True),
         y=Axis(label=what, low=0, rounded=True, counts=True),
-        description=f"Histogram of {len(lengths):,} lengths: {note}, 80% from {low:,} to {high:,}.",
         note=note,
     )
 
@@ -149,34 +150,29 @@ def audit(lock: Lock) -> dict[str, Any] | None:
     leakage = lock.notes.get("leakage", {})
     if not leakage and "combinations" not in lock.notes:
         return None
-    clean, text = _finding(leakage, lock.notes)
+    shared, text = next((found for key, found in _FINDINGS.items() if key in leakage), ("", ""))
+    if not text and "combinations" in lock.notes:
+        held = [shard for shard in lock.shards if shard["split"] != "train"]
+        splits = " and ".join(sorted({shard["split"] for shard in held}))
+        text = _BY_HASH.format(rows=sum(shard["rows"] for shard in held), splits=splits)
     facts = [(label, value) for label, value in flatten(leakage) if value not in ("", None)]
-    return {"clean": clean, "text": text, "facts": facts[:_AUDIT_FACTS]}
-
-
-def _finding(found: dict[str, Any], notes: dict[str, Any]) -> tuple[bool, str]:
-    if "shared_keys" in found:
-        return found["shared_keys"] == 0, (
-            "{shared_keys:,} of {validation_keys:,} address and content keys of validation occur "
-            "among the {train_keys:,} of training."
-        ).format(**found)
-    if "proofs_also_in_training" in found:
-        return found["proofs_over_30_tokens_also_in_training"] == 0, (
-            "No file is in both splits. {proofs_also_in_training:,} of {validation_proofs:,} "
-            "validation proofs also occur word for word in training; of the "
-            "{validation_proofs_over_30_tokens:,} longer than 30 tokens, "
-            "{proofs_over_30_tokens_also_in_training:,} do."
-        ).format(**found)
-    if "combinations" in notes:
-        return True, (
-            "No validation question occurs in training: the last hex digit of a question's sha256 "
-            "decides its split, and the build compares both splits and publishes nothing shared."
-        )
-    return True, ""
+    try:
+        text = text.format(**leakage)
+    except (KeyError, TypeError, ValueError):
+        raise CorruptionError(
+            f"lock of {lock.name}-{lock.profile}: field 'notes.leakage' lacks numbers of its audit",
+            kind="lock-corrupt",
+            fix="restore it, or run the build again",
+        ) from None
+    return {
+        "clean": not shared or leakage[shared] == 0,
+        "text": text,
+        "facts": facts[:_AUDIT_FACTS],
+    }
 
 
 def _coverage(dataset: Dataset) -> list[dict[str, Any]]:
-    """Per dump: kept for training, kept for validation, dropped, and their shares."""
+    """Documents per dump: kept for training, kept for validation, dropped."""
     entries = [e for e in dataset.lock.data["side_files"] if e["kind"] == "decisions"]
     if not entries:
         return []
@@ -192,18 +188,7 @@ def _coverage(dataset: Dataset) -> list[dict[str, Any]]:
     part = pl.when("kept").then("partition").otherwise(pl.lit("dropped"))
     counts = [(part == name).sum().alias(name) for name in _PARTS]
     rows = decisions.group_by("dump").agg(pl.len().alias("documents"), *counts).sort("dump")
-    found = rows.to_dicts()
-    largest = max((row["documents"] for row in found), default=1)
-    for row in found:
-        row["shares"] = [(name, round(100 * row[name] / largest, 2)) for name in _PARTS]
-    return found
-
-
-def _bars(pairs: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
-    """Counts with their share of the largest, for bars; zeros are left out."""
-    kept = [(label, value) for label, value in pairs if isinstance(value, int) and value]
-    largest = max((value for _, value in kept), default=1)
-    return [{"label": k, "value": v, "percent": round(100 * v / largest, 2)} for k, v in kept]
+    return rows.to_dicts()
 
 
 def _modules(dataset: Dataset) -> list[dict[str, Any]]:
@@ -231,7 +216,7 @@ def module_label(module: str) -> str:
     return module.replace("__", " · ").replace("_", " ")
 
 
-def _directories(dataset: Dataset) -> list[dict[str, Any]]:
+def _directories(dataset: Dataset) -> list[tuple[str, int]]:
     """Lean declarations by directory, both splits together."""
     if dataset.lock.name != "lean" or "proof" not in dataset.lock.configs:
         return []
@@ -243,7 +228,7 @@ def _directories(dataset: Dataset) -> list[dict[str, Any]]:
     shown, rest = ordered[:_DIRECTORIES], ordered[_DIRECTORIES:]
     if rest:
         shown.append((f"{len(rest)} more directories", sum(count for _, count in rest)))
-    return _bars(shown)
+    return shown
 
 
 def spread(total: int, wanted: int) -> list[int]:
@@ -253,7 +238,6 @@ def spread(total: int, wanted: int) -> list[int]:
 
 
 def shown_row(dataset: Dataset, config: str, row: dict[str, Any]) -> dict[str, Any]:
-    """One row: its markup, its counts and its other columns."""
     view = row_view(dataset.lock, config, row)
     tokens, scored = view.tokens, view.scored
     kinds = np.where(view.masked, "m", np.where(scored, "t", "p"))
@@ -304,7 +288,6 @@ def window_start(scored: NDArray, length: int, window: int) -> int:
 
 
 def _facts(lock: Lock, row: dict[str, Any]) -> list[tuple[str, str]]:
-    """The other columns of a row, in words."""
     facts = []
     for name, value in row.items():
         if name == "combination":

@@ -8,17 +8,17 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 
 from tangobench.catalogue import title_of
-from tangobench.eval.comparison.beyond import Gap, model_name
+from tangobench.eval.comparison.beyond import Gap
 from tangobench.eval.comparison.runs import Group, label_of, metric_title, seeds_of, values
 from tangobench.eval.published import LABELS
-from tangobench.eval.report.charts import Axis, Figure, Series, heat_map, lines
+from tangobench.eval.report.charts import Axis, Figure, HeatMap, Series, heat_map, plot
 from tangobench.eval.report.datasets import module_label
 from tangobench.model.config import ARCHS
 
@@ -32,38 +32,33 @@ _SHORT: Final = {"recurrent_transformer": "Recurrent", "untied_transformer": "Un
 _MAPS: Final = ("difficulty", "module", "directory")
 _LEVELS: Final = ("easy", "medium", "hard")
 _ROWS: Final = 60
+_STEPS: Final = "optimizer steps"
 
 
 def curve_figures(group: Group) -> list[Figure]:
-    """The curves of a group, one figure for each kind and config."""
     found = []
     for kind, what in _KINDS.items():
         for config in group.first.get(kind, {}):
             name = what if config == "default" else f"{what}, {config} rows"
             title = f"{name}: {title_of(group.dataset)}, {group.family}"
-            if curves := _curves(group, kind, config):
-                found.append(_curve_figure(group, title, curves))
+            curves = {
+                model: {
+                    seeds_of(r): dict(map(tuple, r.get(kind, {}).get(config, []))) for r in runs
+                }
+                for model, runs in group.by_model.items()
+            }
+            if kept := {m: c for m, c in curves.items() if all(len(p) > 1 for p in c.values())}:
+                found.append(_curve_figure(group, title, kept))
     return found
-
-
-def _curves(group: Group, kind: str, config: str) -> Curves:
-    found = {
-        model: {seeds_of(run): dict(map(tuple, run.get(kind, {}).get(config, []))) for run in runs}
-        for model, runs in group.by_model.items()
-    }
-    return {
-        m: runs for m, runs in found.items() if all(len(points) > 1 for points in runs.values())
-    }
 
 
 def _curve_figure(group: Group, title: str, curves: Curves) -> Figure:
     """The loss itself, and a variant against each model, the best first."""
-    absolute = lines(
+    absolute = plot(
         title,
         [s for model in curves if (s := _series(group, model, curves[model]))],
-        x=Axis(label="optimizer steps (log scale)", log=True),
+        x=Axis(label=f"{_STEPS} (log scale)", log=True),
         y=Axis(label="nats per token (log scale)", log=True),
-        description=f"{title} for {len(curves)} models, both axes logarithmic.",
         note="Mean over seeds; the band spans the lowest and the highest run.",
     )
     metric = group.metrics[0]
@@ -75,14 +70,11 @@ def _curve_figure(group: Group, title: str, curves: Curves) -> Figure:
     ]
     if not against:
         return absolute
-    _, first = against[0]
-    return replace(
-        first, table=absolute.table, variants=(*against, ("loss itself, log axes", absolute))
-    )
+    variants = (*against, ("loss itself, log axes", absolute))
+    return replace(against[0][1], table=absolute.table, variants=variants)
 
 
 def _against(group: Group, title: str, curves: Curves, chosen: str) -> Figure | None:
-    """All curves minus those of one model."""
     base, series = curves[chosen], []
     for model, runs in curves.items():
         gaps = {
@@ -94,14 +86,14 @@ def _against(group: Group, title: str, curves: Curves, chosen: str) -> Figure | 
             series.append(found)
     if len(series) < 2:
         return None
-    return lines(
-        f"{title}, minus {label_of(chosen)}",
+    minus = f"minus {label_of(chosen)}"
+    return plot(
+        f"{title}, {minus}",
         series,
-        x=Axis(label="optimizer steps", low=0, counts=True),
-        y=Axis(label=f"nats per token, minus {label_of(chosen)}"),
-        description=f"{title}: {len(series)} models minus {label_of(chosen)} on equal rows.",
+        x=Axis(label=_STEPS, low=0, counts=True),
+        y=Axis(label=f"nats per token, {minus}"),
         note=f"Below zero is better than {label_of(chosen)}. Mean over seeds; the band spans them.",
-        tips=False,
+        dots=None,
     )
 
 
@@ -111,10 +103,9 @@ def _series(group: Group, model: str, runs: Mapping[Any, Curve]) -> Series | Non
     if len(steps) < 2:
         return None
     found = np.array([[curve[step] for step in steps] for curve in runs.values()])
-    ends: tuple[Sequence[float], Sequence[float]] = (found.min(0).tolist(), found.max(0).tolist())
-    low, high = ends if len(runs) > 1 else ((), ())
-    mean, style = found.mean(0).tolist(), group.style(model)
-    return Series(key=style, label=label_of(model), x=steps, y=mean, low=low, high=high)
+    mean, low, high = (each.tolist() for each in (found.mean(0), found.min(0), found.max(0)))
+    series = Series(key=group.style(model), label=label_of(model), x=steps, y=mean)
+    return replace(series, low=low, high=high) if len(runs) > 1 else series
 
 
 def _binned(curve: Curve) -> Curve:
@@ -125,9 +116,8 @@ def _binned(curve: Curve) -> Curve:
     return {part[-1]: float(np.mean([curve[step] for step in part])) for part in parts}
 
 
-def breakdown_figures(group: Group) -> list[Figure]:
-    """All breakdowns that the group's runs have."""
-    figures = []
+def breakdown_figures(group: Group) -> list[Figure | HeatMap]:
+    figures: list[Figure | HeatMap] = []
     for metric, kinds in group.first["breakdowns"].items():
         figures += [_map(group, metric, kind) for kind in _MAPS if kinds.get(kind)]
         figures += [_positions(group, metric)] if kinds.get("position") else []
@@ -145,20 +135,18 @@ def _scores(group: Group, metric: str, kind: str) -> dict[str, dict[str, float |
     return found
 
 
-def _map(group: Group, metric: str, kind: str) -> Figure:
+def _map(group: Group, metric: str, kind: str) -> HeatMap:
     scores = _scores(group, metric, kind)
     # Levels by difficulty, everything else by name.
     places = {level: place for place, level in enumerate(_LEVELS)}
-    order = sorted(next(iter(scores.values())), key=lambda name: (places.get(name, 0), name))
-    labels, names = order[:_ROWS], [(LABELS | _SHORT).get(arch, arch) for arch in scores]
+    labels = sorted(next(iter(scores.values())), key=lambda name: (places.get(name, 0), name))
+    names = [(LABELS | _SHORT).get(arch, arch) for arch in scores]
     return heat_map(
         f"NLL by {kind}: {metric_title(metric)}, {group.family}",
-        [module_label(label) for label in labels],
         [(name, name[:6]) for name in names],
-        [[nlls.get(label) for nlls in scores.values()] for label in labels],
-        description=f"Validation NLL by {kind}: {len(labels)} rows, {len(scores)} models.",
-        note="The best model of a line is framed and shows its NLL in nats per token, mean over "
-        "seeds; the others show how far above it they are. Stronger colour is further behind.",
+        {module_label(n): [s.get(n) for s in scores.values()] for n in labels[:_ROWS]},
+        "The best model of a line is framed and shows its NLL in nats per token, mean over seeds; "
+        "the others show how far above it they are. Stronger colour is further behind.",
     )
 
 
@@ -172,12 +160,11 @@ def _positions(group: Group, metric: str) -> Figure:
             series.append(Series(key=group.style(arch), label=label_of(arch), x=x, y=y))
     prompted = metric in ("dm_math", "lean_proof")
     where = "place among the scored tokens" if prompted else "place in the row"
-    return lines(
+    return plot(
         f"NLL by position: {metric_title(metric)}, {group.family}",
         series,
         x=Axis(label=f"{where} (log scale)", log=True, base=2),
         y=Axis(label="nats per token"),
-        description=f"Validation NLL against {where} for {len(series)} models.",
         note="Places are exact up to 16 and in powers of two from there; mean over seeds.",
     )
 
@@ -192,19 +179,18 @@ def gap_figure(gap: Gap) -> Figure:
         series.append(
             Series(
                 key=arch if arch in ARCHS else ARCHS[number % len(ARCHS)],
-                label=model_name(model),
+                label=model,
                 x=places,
                 y=[statistics.fmean(stage) for stage in nlls],
                 low=[min(stage) for stage in nlls],
                 high=[max(stage) for stage in nlls],
             )
         )
-    return lines(
+    return plot(
         f"From validation to extrapolation: {title_of(gap.dataset)}, root {gap.root[:8]}",
         series,
         x=Axis(label="part", text=lambda v: stages[int(v)] if v in places else "", margin=0.12),
         y=Axis(label="nats per answer token"),
-        description=f"NLL of {len(series)} models on {', '.join(stages)}.",
         note="Mean over seed pairs; bands from the lowest to the highest run.",
-        points=True,
+        dots="shown",
     )

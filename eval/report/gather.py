@@ -9,20 +9,17 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE, title_of
 from tangobench.errors import InputError, TangobenchError
-from tangobench.eval.comparison.runs import groups
+from tangobench.eval.costs.speed import read_speed
 from tangobench.eval.render import Table
 from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.pipeline import api
 from tangobench.pipeline.core.cards import flatten
-from tangobench.pipeline.core.files import read_untrusted
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock import LOCK_NAME, Lock, committed_lock
 from tangobench.pipeline.core.spec import PROFILES, as_dict, manifest_file
@@ -54,7 +51,6 @@ class Found:
 
 
 def gather(out: Path) -> Found:
-    """Everything in `out` that a report can show."""
     datasets = [open_dataset(path.parent) for path in sorted(out.glob(f"*/{LOCK_NAME}"))]
     measured = manifest_file("").parent / "bench" / "results"
     results = read_results([out / "results", shipped_results()])
@@ -63,41 +59,33 @@ def gather(out: Path) -> Found:
     return Found(
         sorted(datasets, key=lambda dataset: _order(dataset.lock)),
         results,
-        {path.stem: _read_json(path) for path in sorted(measured.glob("*.json"))},
+        {path.stem: json.loads(path.read_bytes()) for path in sorted(measured.glob("*.json"))},
         frozenset(result["run"] for result in results) - own,
-        _read_json(speed) if speed.is_file() else {},
+        _own_speed(speed) if speed.is_file() else {},
     )
 
 
 def _order(lock: Lock) -> tuple[int, str, int, str]:
-    def rank(word: str, known: Sequence[str]) -> int:
-        return known.index(word) if word in known else len(known)
-
-    name, profile = lock.name, lock.profile
-    return rank(name, list(CATALOGUE)), name, rank(profile, PROFILES), profile
+    names, profiles = [*CATALOGUE, lock.name], [*PROFILES, lock.profile]
+    return names.index(lock.name), lock.name, profiles.index(lock.profile), lock.profile
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _own_speed(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(read_untrusted(path))
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
+        return read_speed(path)
+    except ValueError as error:
         raise InputError(
-            f"{path}: not a JSON object",
+            f"{path} holds no measurements: {error}",
             kind="speed-unreadable",
             fix=f"measure again: tangobench model speed --save {path}",
-        )
-    return value
+        ) from None
 
 
 def page_of(lock: Lock) -> str:
-    """File name of a dataset's page."""
     return f"{lock.name}-{lock.profile}.html"
 
 
 def build_command(name: str, profile: str = "sample") -> str:
-    """The command that builds a dataset."""
     return f"tangobench build {name}" + ("" if profile == "sample" else f" --profile {profile}")
 
 
@@ -111,11 +99,11 @@ def committed_state(lock: Lock) -> str:
 
 
 def provenance_context(found: Found) -> dict[str, Any]:
-    """Everything that the provenance page shows."""
+    shipped = [run for run in found.results if run["run"] in found.shipped]
     return {
         "datasets": [_provenance(dataset.lock) for dataset in found.datasets],
-        "runs": _runs(found.results),
-        "mixed": mixed_code(found.results),
+        "runs": _runs([run for run in found.results if run not in shipped]),
+        "shipped_runs": _runs(shipped),
     }
 
 
@@ -151,41 +139,23 @@ def follows_profile(lock: Lock) -> bool:
     return bool(digest(as_dict(spec)) == lock.data["spec_sha256"])
 
 
-def _runs(results: list[dict[str, Any]]) -> Table:
+def _runs(results: list[dict[str, Any]]) -> Table | None:
     """What every scored run was trained on, what it became and which code made it."""
     rows = []
     for run in results:
-        made = run["trained_with"]
-        hashes = (run["data"]["root"], run["checkpoint_sha256"], made["code_sha256"])
+        data, made = run["data"], run["trained_with"]
+        name, profile = data["name"], data.get("profile", "")
+        committed = committed_lock(name, profile)
+        same = committed is not None and committed.root == data["root"]
+        lock = f"manifests/{name}.{profile}.lock.json" if same else "in the dataset folder"
+        hashes = (data["root"], run["checkpoint_sha256"], made["code_sha256"])
         root, checkpoint, code = (f"{sha256[:16]}…" for sha256 in hashes)
-        lock = _lock_of(run["data"])
         rows.append((run["run"], f"{run['step']:,}", root, lock, checkpoint, code, commit_of(made)))
     head = ("Run", "Steps", "Data root", "Lock", "Checkpoint sha256", "Code sha256", "Commit")
-    return Table(columns=head, rows=rows)
-
-
-def _lock_of(data: dict[str, str]) -> str:
-    """The committed lock with the root of a run's data."""
-    name, profile = data["name"], data.get("profile", "")
-    committed = committed_lock(name, profile)
-    same = committed is not None and committed.root == data["root"]
-    return f"manifests/{name}.{profile}.lock.json" if same else "in the dataset folder"
+    return Table(columns=head, rows=rows) if rows else None
 
 
 def commit_of(made_with: dict[str, Any]) -> str:
     """The commit that a run recorded, or the first one in this history with the same code."""
     found = made_with.get("commit") or _COMMITS.get(made_with["code_sha256"][:12])
     return "–" if found is None else str(found)[:12] + ("+" if str(found).endswith("+") else "")
-
-
-def mixed_code(results: list[dict[str, Any]]) -> list[str]:
-    """A sentence for each group of compared runs that more than one version of the code trained."""
-    found = []
-    for group in groups(results):
-        every = [run for runs in group.by_model.values() for run in runs]
-        used = Counter(run["trained_with"]["code_sha256"][:12] for run in every)
-        if len(used) > 1:
-            versions = ", ".join(f"{count} by {code}…" for code, count in sorted(used.items()))
-            title = f"{title_of(group.dataset)}, {group.family} runs"
-            found.append(f"{title}: trained by {len(used)} versions of the code ({versions}).")
-    return found

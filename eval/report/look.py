@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,12 +22,12 @@ from tangobench.catalogue import title_of
 from tangobench.errors import UsageError
 from tangobench.eval.comparison.runs import label_of
 from tangobench.eval.report.datasets import markup, spread, texts, window_start
-from tangobench.eval.scoring.nll import token_nll
+from tangobench.eval.scoring.nll import token_scores
 from tangobench.eval.scoring.results import final_checkpoint
 from tangobench.model import naive
 from tangobench.model.language import LanguageModel
 from tangobench.model.training.loader import Batch, Stream
-from tangobench.model.training.recipes import Run
+from tangobench.model.training.recipes import Recipe
 from tangobench.model.training.runs import find_run_folder
 from tangobench.pipeline.reading import Dataset
 
@@ -41,62 +40,48 @@ _STEPS: Final = (0.1, 0.3, 0.7, 1.5, 2.5, 4.0, 6.0, 8.0)  # nats at which the co
 _GAPS: Final = (-2.0, -0.7, -0.2, 0.2, 0.7, 2.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """A model that is looked at."""
-
-    run: Run
-    model: LanguageModel
-    dataset: Dataset
+Subject = tuple[LanguageModel, Recipe]
 
 
 def look_context(out: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Everything that the page shows."""
-    subjects = [_subject(out, name) for name in names]
-    roots = {subject.dataset.lock.root for subject in subjects}
-    if not 1 <= len(subjects) <= 2 or len(roots) > 1:
+    found = [final_checkpoint(find_run_folder(name, out)) for name in names]
+    datasets = {(each := one.dataset()).lock.root: each for one in found}
+    if not 1 <= len(found) <= 2 or len(datasets) > 1:
         raise UsageError(
-            f"{len(subjects)} runs on {len(roots)} datasets, expected one or two runs on one",
+            f"{len(found)} runs on {len(datasets)} datasets, expected one or two runs on one",
             kind="look-unfit",
             fix="tangobench report --look RUN OTHER, both trained on the same dataset",
         )
-    first = subjects[0]
-    configs = list(first.dataset.lock.configs)
-    labels = [label_of(subject.run.recipe.arch) for subject in subjects]
-    if len(set(labels)) < len(labels):
-        labels = [subject.run.name for subject in subjects]
+    (dataset,) = datasets.values()
+    runs = [one.run.name for one in found]
+    labels = [label_of(one.run.recipe.arch) for one in found]
+    subjects = [(one.model(), one.run.recipe) for one in found]
+    context = min(one.run.recipe.context for one in found)
+    rows = []
+    for config in dataset.lock.configs:
+        stream = Stream(dataset, config, "validation", context=context)
+        wanted = spread(len(stream), _ROWS // len(dataset.lock.configs))
+        rows += [_row(dataset, subjects, stream, index) for index in wanted]
+        stream.close()
     return {
-        "labels": labels,
-        "runs": [subject.run.name for subject in subjects],
-        "dataset": title_of(first.dataset.lock.name),
+        "labels": labels if len(set(labels)) == len(labels) else runs,
+        "runs": runs,
+        "dataset": title_of(dataset.lock.name),
         "steps": _STEPS,
-        "rows": [
-            row for config in configs for row in _rows(subjects, config, _ROWS // len(configs))
-        ],
+        "rows": rows,
     }
 
 
-def _subject(out: Path, name: str) -> Subject:
-    found = final_checkpoint(find_run_folder(name, out))
-    return Subject(found.run, found.model(), found.dataset())
-
-
-def _rows(subjects: Sequence[Subject], config: str, wanted: int) -> list[dict[str, Any]]:
-    context = min(subject.run.recipe.context for subject in subjects)
-    stream = Stream(subjects[0].dataset, config, "validation", context=context)
-    found = [_row(subjects, stream, index) for index in spread(len(stream), wanted)]
-    stream.close()
-    return found
-
-
-def _row(subjects: Sequence[Subject], stream: Stream, index: int) -> dict[str, Any]:
+def _row(
+    dataset: Dataset, subjects: Sequence[Subject], stream: Stream, index: int
+) -> dict[str, Any]:
     tokens, scored = stream.row(index)
     start = window_start(scored, len(tokens), _SHOWN)
     stop = min(len(tokens), start + _SHOWN)
     tokens, scored = tokens[:stop].astype(np.int64), scored[start:stop]
-    shown = texts(subjects[0].dataset, tokens)
+    shown = texts(dataset, tokens)
     nlls = [_nll(subject, stream.config, tokens, start) for subject in subjects]
-    tops = [sources(subject.model, tokens, start) for subject in subjects]
+    tops = [sources(model, tokens, start) for model, _ in subjects]
     kinds = ["t" if mark else "p" for mark in scored]
     panels = [markup(shown[start:], kinds, _levels(nll, _STEPS, "n")) for nll in nlls]
     if len(nlls) == 2:
@@ -125,7 +110,8 @@ def _nll(subject: Subject, config: str, tokens: NDArray, start: int) -> NDArray:
     marks = np.arange(len(tokens)) >= max(1, start)
     rows = np.zeros(1, np.int64)
     batch = Batch(0, config, rows, tokens[None], marks[None], np.array([len(tokens)]))
-    found = token_nll(subject.model, batch, subject.run.recipe.precision)
+    model, recipe = subject
+    found = token_scores(model, batch, recipe.precision)[0]
     return np.concatenate([np.zeros(len(tokens) - start - len(found)), found])
 
 
@@ -165,5 +151,4 @@ def sources(model: LanguageModel, tokens: NDArray, start: int) -> dict[str, Any]
 
 
 def _levels(values: NDArray, steps: Sequence[float], prefix: str) -> list[str]:
-    """The colour class of every value."""
     return [f"{prefix}{level}" for level in np.searchsorted(steps, values).tolist()]

@@ -9,48 +9,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tangobench.catalogue import METRICS, title_of
 from tangobench.eval import published as paper
-from tangobench.eval.comparison.analysis import studies_in, study_tables
+from tangobench.eval.comparison import analysis, runs
 from tangobench.eval.comparison.beyond import gap_tables, gaps, group_tables
-from tangobench.eval.comparison.replications import (
-    ablation_tables,
-    differences,
-    replications,
-    summary_tables,
-)
-from tangobench.eval.comparison.runs import (
-    Group,
-    by_seeds,
-    groups,
-    label_of,
-    metric_title,
-    operations,
-    run_macs,
-    spread,
-    values,
-)
+from tangobench.eval.comparison.runs import Group, label_of, metric_title, values
+from tangobench.eval.comparison.tables import paper_cell, replications, summary_tables
 from tangobench.eval.intervals import Layout, paired_t, two_way
-from tangobench.eval.report.charts import Axis, Effect, Figure, Series, Table, forest, scatter
+from tangobench.eval.report.charts import Axis, Effect, Figure, Series, Table, forest, plot
 from tangobench.eval.report.drawing import short
 from tangobench.eval.report.figures import breakdown_figures, curve_figures, gap_figure
 from tangobench.eval.report.gather import Found
 from tangobench.model.config import ARCHS, published
 
-Scores = Mapping[str, Mapping[Any, float]]
-"""NLL by model and seed pair."""
 
-BEST: Final = "lowest mean"
+class Standing(NamedTuple):
+    """A model among those of its group."""
+
+    nll: str
+    interval: str
+    """Of the mean itself, over the runs of this model alone."""
+    runs: int
+    effect: Effect
+    """The difference to the best model."""
 
 
 def results_context(found: Found) -> dict[str, Any]:
-    """Everything that the results page shows."""
     results = found.results
     claims = {
         (summary["profile"], summary["dataset"], summary["root"]): summary_tables(summary)[1]
@@ -59,33 +49,36 @@ def results_context(found: Found) -> dict[str, Any]:
     }
     return {
         "groups": sorted(
-            (_group(group, claims, found.shipped) for group in groups(results)),
+            (_group(group, claims, found.shipped) for group in runs.groups(results)),
             key=lambda group: group["shipped"],
         ),
-        "studies": [t for study, _ in studies_in(results) for t in study_tables(study, results)],
+        "studies": _studies(results, ablations=False),
         "gaps": [(gap_figure(gap), list(gap_tables(gap))) for gap in gaps(results)],
-        "ablations": list(ablation_tables(differences(results))),
+        "ablations": _studies(results, ablations=True),
         "paper": [paper_table(4), paper_table(8)],
         "paper_figure": paper_figure(),
     }
 
 
+def _studies(results: Sequence[dict[str, Any]], *, ablations: bool) -> list[Table]:
+    chosen = [s for s in analysis.studies_in(results) if (s.name == "ablations") is ablations]
+    return [table for study in chosen for table in analysis.study_tables(study, results)]
+
+
 def _group(
     group: Group, claims: Mapping[tuple[str, str, str], Table], shipped: frozenset[str]
 ) -> dict[str, Any]:
-    every = [run for runs in group.by_model.values() for run in runs]
     title = f"{title_of(group.dataset)}, {group.family} runs"
     return {
         "id": f"{group.dataset}-{group.family}-{group.depth}-{group.root[:8]}",
         "title": title + ("" if group.depth == 4 else f", depth {group.depth}"),
-        "published": group.family == "published",
-        "trial": group.family == "sample",
-        "shipped": {run["run"] for run in every} <= shipped,
+        "family": group.family,
+        "shipped": {run["run"] for run in group.every} <= shipped,
         "parameters": group.first["model"]["nonembedding_params"],
         "steps": group.first["step"],
         "root": group.root,
-        "code": len({run["trained_with"]["code_sha256"] for run in every}),
-        "table": comparison(group),
+        "code": len({run["trained_with"]["code_sha256"] for run in group.every}),
+        "table": beside_paper(group),
         "claims": claims.get((group.family, group.dataset, group.root)),
         "standings": standings(group),
         "curves": curve_figures(group),
@@ -95,185 +88,141 @@ def _group(
     }
 
 
-def comparison(group: Group) -> dict[str, Any]:
-    """Our final NLL by metric, the paper's beside it."""
-    means = {
-        metric: {
-            m: float(np.mean(v)) for m, r in group.by_model.items() if (v := values(r, metric))
-        }
-        for metric in group.metrics
-    }
+def beside_paper(group: Group) -> Table:
     rows = []
-    for arch, runs in group.by_model.items():
-        cells = []
-        for metric, by_arch in means.items():
-            printed = paper.NLL.get(group.depth, {}).get(arch, {}).get(metric)
-            cells.append(
-                {
-                    "ours": spread(values(runs, metric), group.expected),
-                    "best": arch in by_arch and by_arch[arch] == min(by_arch.values()),
-                    "paper": "–" if printed is None else _plus_minus(printed),
-                }
-            )
-        rows.append({"arch": group.style(arch), "label": label_of(arch), "cells": cells})
-    return {"metrics": [metric_title(metric) for metric in group.metrics], "rows": rows}
+    for model, chosen in group.by_model.items():
+        cells = [label_of(model)]
+        for metric in group.metrics:
+            cells.append(runs.spread(values(chosen, metric), group.expected))
+            cells.append(paper_cell(group.depth, model, metric))
+        rows.append(cells)
+    heads = [f"{metric_title(m)}, {whose}" for m in group.metrics for whose in ("here", "paper")]
+    return Table(columns=["Model", *heads], rows=rows)
 
 
-def _plus_minus(printed: tuple[float, float]) -> str:
-    return "{:.3f} ± {:.3f}".format(*printed)
+def paper_table(depth: int) -> Table:
+    title = f"The paper’s figures, {depth} block applications"
+    metrics = paper.NLL[depth]["tango"]
+    rows = [[paper.LABELS[a], *(paper_cell(depth, a, m) for m in metrics)] for a in ARCHS]
+    return Table(title=title, columns=["Model", *(METRICS[m] for m in metrics)], rows=rows)
 
 
 def cost(group: Group) -> Figure | None:
-    """Final NLL against operations per sequence."""
-    metric, series = group.metrics[0], []
-    for arch, runs in group.by_model.items():
-        scores, count, label = values(runs, metric), run_macs(runs[0]), label_of(arch)
+    metric = group.metrics[0]
+    points = []
+    for model, chosen in group.by_model.items():
+        scores, count = values(chosen, metric), runs.run_macs(chosen[0])
         if scores and count is not None:
-            middle = float(np.mean(scores))
-            tip = f"{label}: {middle:.3f} at {short(count)} MACs"
-            ends = (min(scores), max(scores))
-            series.append(_point(group.style(arch), label, (count, middle), ends, tip))
-    if not series:
-        return None
-    return scatter(
-        f"NLL against operations: {title_of(group.dataset)}, {group.family}",
-        series,
-        x=Axis(label="MACs per sequence (log scale)", log=True, text=short),
-        y=Axis(label=f"{metric_title(metric)}: validation NLL"),
-        description="Final validation NLL against multiply–accumulate operations per sequence.",
-        note="Lower left is better. Bars span the seeds.",
-    )
-
-
-def _point(
-    key: str,
-    label: str,
-    at: tuple[float, float],
-    ends: tuple[float, float],
-    tip: str,
-    *,
-    hollow: bool = False,
-) -> Series:
-    x, y, low, high = ([value] for value in (*at, *ends))
-    found = Series(key=key, label=label, x=x, y=y, low=low, high=high)
-    return replace(found, tips=[tip], hollow=hollow)
-
-
-def paper_table(depth: int) -> dict[str, Any]:
-    """The paper's NLL table for a depth, its lowest figures marked."""
-    table = paper.NLL[depth]
-    metrics = list(table["tango"])
-    best = {metric: min(row[metric][0] for row in table.values()) for metric in metrics}
-    rows = [
-        {
-            "label": paper.LABELS[arch],
-            "cells": [{"text": _plus_minus(row[m]), "best": row[m][0] == best[m]} for m in metrics],
-        }
-        for arch, row in table.items()
-    ]
-    return {"depth": depth, "metrics": [METRICS[m] for m in metrics], "rows": rows}
+            ends = (float(np.mean(scores)), min(scores), max(scores))
+            points.append((group.style(model), label_of(model), count, ends))
+    title = f"NLL against operations: {title_of(group.dataset)}, {group.family}"
+    where = f"{metric_title(metric)}: validation NLL"
+    return _costs(title, where, points, "Bars span the seeds.") if points else None
 
 
 def paper_figure() -> Figure:
-    """The paper's FineWeb-Edu NLL against operation counts."""
-    series = []
+    points = []
     for arch in ARCHS:
-        middle, deviation = printed = paper.NLL[4][arch]["fineweb"]
-        count, label = operations(published(arch, "fineweb"), 8192), paper.LABELS[arch]
-        tip = f"{label}: {_plus_minus(printed)}, {short(count)} MACs"
-        ends = (middle - deviation, middle + deviation)
-        series.append(_point(arch, label, (count, middle), ends, tip, hollow=True))
-    return scatter(
-        "The paper's FineWeb-Edu results against operations",
+        middle, deviation = paper.NLL[4][arch]["fineweb"]
+        count = runs.operations(published(arch, "fineweb"), 8192)
+        ends = (middle, middle - deviation, middle + deviation)
+        points.append((arch, paper.LABELS[arch], count, ends))
+    title = "The paper’s FineWeb-Edu results against operations"
+    note = "The paper’s numbers, not ours. Bars are one sample standard deviation of three runs."
+    return _costs(title, "validation NLL, nats per token (paper)", points, note, hollow=True)
+
+
+def _costs(
+    title: str,
+    where: str,
+    points: Iterable[tuple[str, str, int, tuple[float, float, float]]],
+    note: str,
+    *,
+    hollow: bool = False,
+) -> Figure:
+    """Points of key, label, operations, and NLL with its lower and upper end."""
+    series = [
+        Series(key=key, label=label, x=[count], y=[y], low=[low], high=[high], hollow=hollow)
+        for key, label, count, (y, low, high) in points
+    ]
+    return plot(
+        title,
         series,
-        x=Axis(label="MACs per 8,192-token sequence (log scale)", log=True, text=short),
-        y=Axis(label="validation NLL, nats per token (paper)"),
-        description="The paper's FineWeb-Edu validation NLL at depth four against MACs per "
-        "sequence: TANGO 3.293 at the highest count, WANGO 3.355, Untied Transformer++ 3.318.",
-        note="The paper's numbers, not ours. Bars are one sample standard deviation of three runs.",
+        x=Axis(label="MACs per sequence (log scale)", log=True, text=short),
+        y=Axis(label=where, text="{:.3f}".format),
+        note=f"Lower left is better. {note}",
+        joined=False,
+        dots="shown",
     )
 
 
 def standings(group: Group) -> dict[str, Any]:
-    """The table of a group, best first, and its forest plot; no plot of a single model."""
+    """The models of a group, best first, and their forest plot; no plot of a single model."""
     metric = group.metrics[0]
     scores = {
-        model: found for model, runs in group.by_model.items() if (found := by_seeds(runs, metric))
+        model: found
+        for model, chosen in group.by_model.items()
+        if (found := runs.by_seeds(chosen, metric))
     }
     means = {model: float(np.mean(list(found.values()))) for model, found in scores.items()}
     order = sorted(means, key=means.__getitem__)
     layout = two_way(scores) if len(order) > 1 else None
-    effects = [_effect(group, scores, layout, model, order[0]) for model in order]
     rows = []
-    for rank, (model, effect) in enumerate(zip(order, effects, strict=True), 1):
-        interval = paired_t(list(scores[model].values()))  # of the mean itself
-        rows.append(
-            {
-                "rank": rank,
-                "key": effect.key,
-                "label": effect.label,
-                "mean": f"{means[model]:.3f}",
-                "interval": f"{interval[1]:.3f} to {interval[2]:.3f}" if interval else "one run",
-                "runs": len(scores[model]),
-                "verdict": effect.verdict,
-            }
-        )
+    for model in order:
+        own = paired_t(list(scores[model].values()))
+        interval = f"{own[1]:.3f} to {own[2]:.3f}" if own else "one run"
+        effect = _effect(group, scores, layout, model, order[0])
+        rows.append(Standing(f"{means[model]:.3f}", interval, len(scores[model]), effect))
     return {
         "metric": metric_title(metric),
         "rows": rows,
-        "sentence": _sentence(effects),
-        "forest": _forest(group, metric, effects) if len(effects) > 1 else None,
+        "sentence": _sentence(rows),
+        "forest": _forest(group, metric, rows) if len(rows) > 1 else None,
     }
 
 
-def _effect(group: Group, scores: Scores, layout: Layout | None, model: str, best: str) -> Effect:
+def _effect(
+    group: Group, scores: analysis.Scores, layout: Layout | None, model: str, best: str
+) -> Effect:
     """The difference of a model to the best, paired by seeds."""
-
-    def effect(mean: float, interval: tuple[float, float] | None, verdict: str) -> Effect:
-        style = {"key": group.style(model), "label": label_of(model)}
-        return Effect(**style, mean=mean, interval=interval, verdict=verdict)
-
+    effect = partial(Effect, key=group.style(model), label=label_of(model))
     if model == best:
-        return effect(0.0, None, BEST)
-    pairs = [scores[model][s] - scores[best][s] for s in scores[model] if s in scores[best]]
-    means = [float(np.mean(list(scores[m].values()))) for m in (model, best)]
-    mean = float(np.mean(pairs)) if pairs else means[0] - means[1]
-    paired = paired_t(pairs)
-    if paired is None or layout is None:
-        return effect(mean, None, "too few seeds to judge")
-    pooled = layout.contrast({model: 1.0, best: -1.0})
+        return effect(mean=0.0, interval=None, verdict="lowest mean")
+    found = analysis.judged({model: 1.0, best: -1.0}, scores, layout)
+    first, second = (float(np.mean(list(scores[name].values()))) for name in (model, best))
+    mean = float(np.mean(found["per_seed"])) if found["per_seed"] else first - second
+    paired, pooled = found["paired"], found["two_way"]
+    if paired is None or pooled is None:
+        return effect(mean=mean, interval=None, verdict="too few seeds to judge")
     ends = (min(paired[1], pooled[1]), max(paired[2], pooled[2]))
     words = "worse than" if ends[0] > 0 else "no clear gap to"
-    return effect(mean, ends, f"{words} {label_of(best)}")
+    return effect(mean=mean, interval=ends, verdict=f"{words} {label_of(best)}")
 
 
-def _sentence(effects: Sequence[Effect]) -> str:
-    """The forest plot in words."""
-    best, others = effects[0].label, effects[1:]
-    worse = [e.label for e in others if e.verdict.startswith("worse")]
-    close = [e.label for e in others if e.verdict.startswith("no clear")]
+def _sentence(rows: Sequence[Standing]) -> str:
+    """Which model is best, by how much and how sure."""
+    best, others = rows[0], [row.effect for row in rows[1:]]
     if not others:
-        return f"{best} is the only model here."
-    if not worse and not close:
-        return f"{best} has the lowest NLL; too few seeds to say by how much."
-    parts = [f"{best} has the lowest mean NLL."]
-    if worse:
-        parts.append(f"The gap to {_listed(worse)} is larger than the seeds explain.")
-    if close:
-        parts.append(f"The seeds cannot separate it from {_listed(close)}.")
+        return f"{best.effect.label} is the only model here."
+    parts = [f"{best.effect.label} has the lowest mean NLL, {best.nll}."]
+    sure = f"95% interval {others[0].ends}" if others[0].interval else "too few seeds to judge"
+    parts.append(f"The next is {others[0].label} at {others[0].mean:+.3f} ({sure}).")
+    for verdict, before, after in (
+        ("worse", "The gap to", " is larger than the seeds explain."),
+        ("no clear", f"The seeds cannot separate {best.effect.label} from", "."),
+    ):
+        names = [effect.label for effect in others if effect.verdict.startswith(verdict)]
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+        parts += [f"{before} {listed}{after}"] if names else []
     return " ".join(parts)
 
 
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _forest(group: Group, metric: str, effects: Sequence[Effect]) -> Figure:
+def _forest(group: Group, metric: str, rows: Sequence[Standing]) -> Figure:
     return forest(
-        f"Difference to {effects[0].label}: {metric_title(metric)}, {group.family} runs",
-        effects,
+        f"Difference to {rows[0].effect.label}: {metric_title(metric)}, {group.family} runs",
+        [row.effect for row in rows],
         x=Axis(label="difference of NLL, nats per token"),
-        description=_sentence(effects),
+        description=_sentence(rows),
         note="Mean difference on equal seeds and rows. The bar spans two 95% intervals, paired t "
         "and two-way layout; a model is called worse only if it stays right of zero. Not corrected "
         "for the number of comparisons, nor for choosing the best afterwards.",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.resources
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -18,7 +19,8 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from tangobench import __version__
-from tangobench.catalogue import CATALOGUE, title_of
+from tangobench.catalogue import CATALOGUE, TEST_SETS, title_of
+from tangobench.eval.render import Table
 from tangobench.eval.report.datasets import dataset_context, totals
 from tangobench.eval.report.drawing import short
 from tangobench.eval.report.gather import (
@@ -32,6 +34,7 @@ from tangobench.eval.report.gather import (
 from tangobench.eval.report.models import models_context, speed_context
 from tangobench.eval.report.results import results_context
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
+from tangobench.pipeline.reading import Dataset
 
 _GENERATOR: Final = b'<meta name="generator" content="tangobench report">'
 # Two arcs passing a gate between them: the cross-token update, as small as an icon can say it.
@@ -42,6 +45,9 @@ _MARK: Final = (
 )
 
 
+_TABS: Final = ("Overview", "Models", "Results", "Look inside", "Speed", "Provenance")
+
+
 class NavItem(NamedTuple):
     """A link in the header."""
 
@@ -50,49 +56,42 @@ class NavItem(NamedTuple):
     href: str
 
 
-class Site:
-    """Writes pages that share a header, a style and a script."""
+def _environment(nav: Sequence[NavItem]) -> Any:
+    """The templates, with what all pages share: header, style and scripts."""
+    import jinja2
 
-    def __init__(self, folder: Path, nav: list[NavItem]) -> None:
-        import jinja2
-
-        templates = Path(str(importlib.resources.files("tangobench.eval.report"))) / "templates"
-        self._folder = folder
-        self._jinja = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(templates),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._jinja.filters |= {"number": _number, "short": short}
-        files = {"style": "style.css", "script": "site.js", "look": "look.js"}
-        self._jinja.globals |= {
-            "nav": nav,
-            "version": __version__,
-            **{k: Markup((templates / file).read_text("utf-8")) for k, file in files.items()},
-            "mark": Markup(_MARK.format(blue="var(--tango)", red="var(--wango)")),
-            "icon": quote(_MARK.format(blue="#0a5fa8", red="#c2440c")),
-        }
-        self._pages: dict[str, bytes] = {}
-
-    def page(self, file: str, template: str, title: str, current: str, **context: Any) -> None:
-        """Render a page; nothing is written before `write`."""
-        page = self._jinja.get_template(f"{template}.html.j2")
-        self._pages[file] = page.render(title=title, current=current, **context).encode()
-
-    def write(self) -> None:
-        """Put every page in place and remove those that an earlier report left."""
-        for name, data in self._pages.items():
-            write_atomic(self._folder / name, data)
-        for path in sorted(self._folder.glob("*.html")):
-            if path.name not in self._pages and _is_ours(path):
-                path.unlink()
+    templates = Path(str(importlib.resources.files("tangobench.eval.report"))) / "templates"
+    jinja = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(templates),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    jinja.filters |= {"number": _number, "short": short, "lowest": _lowest}
+    files = {"style": "style.css", "script": "site.js", "look_script": "look.js"}
+    jinja.globals |= {
+        "nav": nav,
+        "version": __version__,
+        **{k: Markup((templates / file).read_text("utf-8")) for k, file in files.items()},
+        "mark": Markup(_MARK.format(blue="var(--tango)", red="var(--wango)")),
+        "icon": quote(_MARK.format(blue="#0a5fa8", red="#c2440c")),
+    }
+    return jinja
 
 
 def _number(value: float) -> str:
     """A count with separators, a fraction with at most four digits."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def _lowest(table: Table) -> list[set[str]]:
+    """By column, the cells whose first number is the lowest."""
+    found: list[set[str]] = []
+    for column in zip(*table.rows, strict=True):
+        numbers = {cell: float(m[0]) for cell in column if (m := re.match(r"[\d.]+", cell))}
+        found.append({cell for cell, n in numbers.items() if n == min(numbers.values())})
+    return found
 
 
 def _is_ours(path: Path) -> bool:
@@ -108,79 +107,75 @@ def write_report(out: Path, site: Path, look: Sequence[str] = ()) -> Path:
     `look` names one or two finished runs that a page of its own looks inside.
     """
     found = gather(out)
-    nav = _nav(found, look=bool(look))
-    pages = Site(site, nav)
-    for name in _names(found):
-        _dataset_pages(pages, name, found)
-    contexts: dict[str, dict[str, Any]] = {
-        "models": models_context(found),
-        "results": results_context(found),
-        "speed": speed_context(found),
-        "provenance": provenance_context(found),
-    }
+    names = list(dict.fromkeys([*CATALOGUE, *(d.lock.name for d in found.datasets)]))
+    cards = [_card(found, name) for name in names]
+    contexts = _contexts(found, cards)
     if look:
         from tangobench.eval.report.look import look_context  # with torch
 
-        contexts["look"] = look_context(out, look)
-    contexts["overview"] = {
-        "cards": [_card(found, name) for name in _names(found)],
-        **{name: contexts[name] for name in ("models", "results")},
-    }
+        contexts["Look inside"] = look_context(out, look)
+    first, *others = [label for label in _TABS if label in contexts]
+    nav = [NavItem("overview", first, "index.html")]
+    nav += [NavItem(card["name"], card["label"], card["href"]) for card in cards]
+    nav += [NavItem(key := label.split()[0].lower(), label, f"{key}.html") for label in others]
+    jinja = _environment(nav)
+    pages: dict[str, bytes] = {}  # nothing is written before all are rendered
+
+    def page(file: str, template: str, current: str, **context: Any) -> None:
+        shown = jinja.get_template(f"{template}.html.j2")
+        pages[file] = shown.render(current=current, **context).encode()
+
     for item in nav:
-        if item.key in contexts:
-            pages.page(item.href, item.key, item.label, item.key, **contexts[item.key])
-    pages.write()
+        if item.label in contexts:
+            page(item.href, item.key, item.key, title=item.label, **contexts[item.label])
+    for card in cards:
+        built = found.of(card["name"])
+        for dataset in built:
+            page(page_of(dataset.lock), "dataset", card["name"], **_dataset(card, dataset, built))
+        if not built:
+            page(card["href"], "missing", card["name"], title=card["title"], card=card)
+    for name, data in pages.items():
+        write_atomic(site / name, data)
+    for path in sorted(site.glob("*.html")):
+        if path.name not in pages and _is_ours(path):
+            path.unlink()
     return site / "index.html"
 
 
-def _names(found: Found) -> list[str]:
-    """Every dataset of the catalogue, then those of the folder that are not in it."""
-    return list(dict.fromkeys([*CATALOGUE, *(d.lock.name for d in found.datasets)]))
-
-
-def _nav(found: Found, *, look: bool) -> list[NavItem]:
-    items = [NavItem("overview", "Overview", "index.html")]
-    for name in _names(found):
-        built = found.of(name)
-        href = page_of(built[-1].lock) if built else f"{name}.html"
-        items.append(NavItem(name, CATALOGUE[name].label if name in CATALOGUE else name, href))
-    others = ("Models", "Results", *(("Look inside",) if look else ()), "Speed", "Provenance")
-    keys = {label: label.split()[0].lower() for label in others}
-    return [*items, *(NavItem(key, label, f"{key}.html") for label, key in keys.items())]
-
-
-def _dataset_pages(pages: Site, name: str, found: Found) -> None:
-    """A page for each built profile of a dataset, or one that says how to build it."""
-    title, about = title_of(name), CATALOGUE[name].about if name in CATALOGUE else ""
-    profiles = [{"profile": d.lock.profile, "href": page_of(d.lock)} for d in found.of(name)]
-    for dataset in found.of(name):
-        profile, sample = dataset.lock.profile, CATALOGUE[name].sample if name in CATALOGUE else ""
-        pages.page(
-            page_of(dataset.lock),
-            "dataset",
-            f"{title} ({profile})",
-            name,
-            blurb=about,
-            sample=sample if profile == "sample" else "",
-            profiles=profiles,
-            **dataset_context(dataset),
-        )
-    if not profiles:
-        words = {"heading": title, "blurb": about, "command": build_command(name)}
-        pages.page(f"{name}.html", "missing", title, name, **words)
+def _contexts(found: Found, cards: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    results, models = results_context(found), models_context(found)
+    return {
+        "Overview": {"cards": cards, "results": results, "models": models},
+        "Models": models,
+        "Results": results,
+        "Speed": speed_context(found),
+        "Provenance": {**provenance_context(found), "groups": results["groups"]},
+    }
 
 
 def _card(found: Found, name: str) -> dict[str, Any]:
-    """A dataset on the overview: its largest profile, or the command that builds it."""
-    built = found.of(name)
+    """A dataset: its largest profile, or the command that builds it."""
+    known, built = (CATALOGUE | TEST_SETS).get(name), found.of(name)
     card: dict[str, Any] = {
+        "name": name,
+        "label": known.label if known else name,
         "title": title_of(name),
-        "blurb": CATALOGUE[name].about if name in CATALOGUE else "",
+        "blurb": known.about if known else "",
+        "href": page_of(built[-1].lock) if built else f"{name}.html",
         "command": build_command(name),
-        "built": bool(built),
+        "lock": built[-1].lock if built else None,
     }
-    if built:
-        lock = built[-1].lock
-        card |= {"href": page_of(lock), "lock": lock, "state": committed_state(lock)}
-        card |= totals(lock.shards)
+    if lock := card["lock"]:
+        card |= {"state": committed_state(lock), **totals(lock.shards)}
     return card
+
+
+def _dataset(card: dict[str, Any], dataset: Dataset, built: list[Dataset]) -> dict[str, Any]:
+    profile, known = dataset.lock.profile, (CATALOGUE | TEST_SETS).get(card["name"])
+    return {
+        "title": f"{card['title']} ({profile})",
+        "blurb": card["blurb"],
+        "sample": known.sample if known and profile == "sample" else "",
+        "profiles": [{"profile": d.lock.profile, "href": page_of(d.lock)} for d in built],
+        **dataset_context(dataset),
+    }

@@ -2,7 +2,7 @@
 
 - An answer's prompt is the row up to its first target (BOS, question, SEP). It is right if greedy
   decoding gives the generator's characters, EOS included, that is, if each of them has the highest
-  logit after the true ones before it. One parallel pass shows that; near-ties are decoded.
+  logit after the true ones before it. The pass that scores shows that; near-ties are decoded.
 - Prompts of different lengths share a batch: they are padded behind, where causal models never
   look. Which rows share one cannot change an answer (batch invariance is a test of the models).
 - Samples and parts of the NLL are no results: rows are evenly spaced over the split. A row with a
@@ -20,12 +20,11 @@ import torch
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import InputError
-from tangobench.eval.scoring.nll import batches_of, token_nll
-from tangobench.eval.scoring.tally import MatchReport, Tally
+from tangobench.eval.scoring.nll import batches_of, token_scores
+from tangobench.eval.scoring.tally import MatchReport, Scored, Tally
 from tangobench.model.language import LanguageModel
 from tangobench.model.training.loader import Stream
 from tangobench.model.training.recipes import Precision
-from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.dm_math.vocabulary import EOS, SYMBOLS, question_prefix
 from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.tokenizer.base import Tokenizer
@@ -40,38 +39,22 @@ _LONGEST: Final = 128
 def exact_match(
     model: Any,
     dataset: Dataset,
+    scored: Scored,
     *,
     config: str = "default",
     split: str = "validation",
-    batch: int = 64,
     keep_wrong: int = 100,
-    reporter: Reporter | None = None,
 ) -> MatchReport:
-    """Whether a model answers each question of a split as the generator does."""
+    """Whether a model, whose scores of a split these are, answers as the generator does."""
     rows = dataset.rows(config, split)
     report = MatchReport(dataset.lock.notes["combinations"])
-    reporter = reporter or Reporter(quiet=True)
-    reporter.start("answer", -(-len(rows) // batch), len(rows))
-    # Prompts of similar length together, so that few steps are spent on fed tokens.
-    order = np.argsort(rows.column("target_start"), kind="stable").tolist()
-    for start in range(0, len(order), batch):
-        chosen = [rows[index] for index in order[start : start + batch]]
-        for row, margin in zip(chosen, _margins(model, chosen), strict=True):
-            _judge(report, row, margin, model, keep_wrong)
-        reporter.advance(len(chosen))
-    reporter.finish()
+    margins, counts = np.full(len(rows), np.inf), np.bincount(scored.row, minlength=len(rows))
+    np.minimum.at(margins, scored.row, scored.lead)
+    for index in np.argsort(rows.column("target_start"), kind="stable").tolist():
+        row = rows[index]
+        whole = counts[index] == len(row["tokens"]) - row["target_start"]  # not cut to a context
+        _judge(report, row, float(margins[index]) if whole else 0.0, model, keep_wrong)
     return report
-
-
-@torch.no_grad()
-def _margins(model: Any, rows: Sequence[dict[str, Any]]) -> list[float]:
-    """By how much the right token leads the best other one, at the worst place of each answer."""
-    tokens_BT = padded([row["tokens"] for row in rows]).to(model.embed.device)
-    logits_BTV, right_BT1 = model(tokens_BT)[:, :-1], tokens_BT[:, 1:, None]
-    others_BT = logits_BTV.scatter(2, right_BT1, -torch.inf).amax(2)
-    lead_BT = logits_BTV.gather(2, right_BT1)[..., 0] - others_BT
-    spans = [slice(row["target_start"] - 1, len(row["tokens"]) - 1) for row in rows]
-    return [float(lead_T[span].min()) for lead_T, span in zip(lead_BT, spans, strict=True)]
 
 
 def _judge(
@@ -108,30 +91,30 @@ def padded(rows: Sequence[Any]) -> torch.Tensor:
 
 
 def continuations(
-    model: Any, prompts: Sequence[Any], longest: int, *, stop: int
+    model: Any, prompts: Sequence[Any], longest: int, *, stop: int, **sampling: Any
 ) -> list[list[int]]:
     """At most `longest` new tokens of each prompt; what ended early is filled up with `stop`."""
     device = model.embed.device
     lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
-    out = model.generate(padded(prompts).to(device), longest, stop=stop, lengths=lengths)
+    out = model.generate(
+        padded(prompts).to(device), longest, stop=stop, lengths=lengths, **sampling
+    )
     generated: list[list[int]] = out.tolist()
     return generated
 
 
 def spaced(stream: Stream, limit: int) -> Any:
-    """Row numbers, evenly spaced."""
     return np.linspace(0, len(stream) - 1, min(limit, len(stream))).astype(np.int64)
 
 
 def partial_nll(
     model: LanguageModel, stream: Stream, limit: int, precision: Precision, tokens_at_once: int
 ) -> Tally:
-    """The NLL of some rows."""
     rows = spaced(stream, limit)
     lengths = np.array([len(stream.row(row)[0]) for row in rows.tolist()])
     total, count = 0.0, 0
     for places in batches_of(lengths, tokens_at_once):
-        found = token_nll(model, stream.batch(rows[places]), precision)
+        found = token_scores(model, stream.batch(rows[places]), precision)[0]
         total, count = total + float(found.sum()), count + len(found)
     return Tally(total, count)
 
@@ -139,7 +122,6 @@ def partial_nll(
 def samples(
     model: LanguageModel, stream: Stream, limit: int, tokenizer: Tokenizer | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Prompt, target and the model's own continuation of some rows, as text."""
     rows, codec = spaced(stream, limit).tolist(), codec_of(model, tokenizer)
     for start in range(0, len(rows), _BATCH):
         chosen = rows[start : start + _BATCH]
@@ -166,7 +148,6 @@ def answer(
     temperature: float = 0.0,
     seed: int = 0,
 ) -> str:
-    """What the model writes after a prompt."""
     codec = codec_of(model, tokenizer)
     ids, limit = codec.prompt(prompt), model.config.context
     if not ids or (model.config.arch == "gau" and len(ids) + longest > limit):
@@ -175,15 +156,10 @@ def answer(
             kind="bad-prompt",
             fix="shorten the prompt, or give a smaller --tokens",
         )
-    device = model.embed.device
-    found = model.generate(
-        torch.tensor([ids], device=device),
-        longest,
-        stop=codec.stop,
-        temperature=temperature,
-        generator=torch.Generator(device).manual_seed(seed),
-    )
-    return text_of(codec, found[0].tolist())
+    generator = torch.Generator(model.embed.device).manual_seed(seed)
+    sampling = {"temperature": temperature, "generator": generator}
+    (found,) = continuations(model, [ids], longest, stop=codec.stop, **sampling)
+    return text_of(codec, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +171,7 @@ class Codec:
     stop: int
 
 
-def codec_of(model: LanguageModel, tokenizer: Tokenizer | None = None) -> Codec:
+def codec_of(model: LanguageModel, tokenizer: Tokenizer | None) -> Codec:
     """That of the tokenizer that the run keeps, or of the vocabulary's size."""
     size = model.config.vocabulary
     if tokenizer is None and size == CATALOGUE["dm_math"].vocabulary:
@@ -221,5 +197,4 @@ def _symbols(ids: Sequence[int]) -> str:
 
 
 def text_of(codec: Codec, ids: list[int]) -> str:
-    """Tokens as text, up to the end token."""
     return codec.text(ids[: ids.index(codec.stop)] if codec.stop in ids else ids)

@@ -42,26 +42,26 @@ def score(
     reporter: Reporter | None = None,
     label: str = "",
 ) -> Scored:
-    """Score every target of every row."""
     masks = [stream.row(row)[1] for row in range(len(stream))]
     counts = np.array([int(mask.sum()) for mask in masks], np.int64)
     starts = np.cumsum(counts) - counts
-    nll = np.empty(int(counts.sum()), np.float64)
+    found = np.empty((2, int(counts.sum())), np.float64)
     lengths = np.array([len(mask) for mask in masks], np.int64)
     batches = batches_of(lengths, tokens_at_once)
     reporter = reporter or Reporter(quiet=True)
-    reporter.start(f"score {label}", len(batches), int(lengths.sum()))
+    reporter.start(f"score {label}", len(lengths), int(lengths.sum()), noun="row")
     for rows in batches:
         places = np.concatenate([starts[row] + np.arange(counts[row]) for row in rows.tolist()])
-        nll[places] = token_nll(model, stream.batch(rows), precision)
-        reporter.advance(int(lengths[rows].sum()))
+        found[:, places] = token_scores(model, stream.batch(rows), precision)
+        reporter.advance(int(lengths[rows].sum()), count=len(rows))
     reporter.finish()
     positions = [np.flatnonzero(mask) for mask in masks]
     return Scored(
-        nll,
+        found[0],
         np.repeat(np.arange(len(stream)), counts),
         np.concatenate([np.zeros(0, np.int64), *positions]),
-        np.arange(len(nll)) - np.repeat(starts, counts),
+        np.arange(found.shape[1]) - np.repeat(starts, counts),
+        found[1],
     )
 
 
@@ -80,27 +80,29 @@ def batches_of(lengths: NDArray, tokens_at_once: int) -> list[NDArray]:
 
 
 @torch.no_grad()
-def token_nll(model: LanguageModel, batch: Batch, precision: Precision) -> NDArray:
-    """NLL of the batch's targets in float64, row by row."""
-    device = next(model.parameters()).device
+def token_scores(model: LanguageModel, batch: Batch, precision: Precision) -> NDArray:
+    """NLL of the batch's targets and their lead over the best other token, in float64, by row."""
+    device = model.embed.device
     tokens_BT = torch.from_numpy(batch.tokens_BT).to(device)
     marks_BT = torch.from_numpy(batch.targets_BT).to(device)[:, 1:]
     with autocast(device.type, precision):
         hidden_BTC = model.hidden(tokens_BT)[:, :-1]
-    nll_R = _nll(hidden_BTC[marks_BT], model.embed, tokens_BT[:, 1:][marks_BT].long())
-    found: NDArray = nll_R.double().cpu().numpy()
-    return found
+    target_R = tokens_BT[:, 1:][marks_BT].long()
+    return np.asarray(target_scores(hidden_BTC[marks_BT], model.embed, target_R).cpu())
 
 
-def _nll(hidden_RC: Tensor, embed_VC: Tensor, target_R: Tensor) -> Tensor:
+def target_scores(hidden_RC: Tensor, embed_VC: Tensor, target_R: Tensor) -> Tensor:
+    """NLL of each target and its lead over the best other token, as (2, R) in float64."""
     step = max(1, LOGITS_AT_ONCE // embed_VC.shape[0])
-    parts = []
+    parts = [hidden_RC.new_zeros(2, 0)]
     with full_precision(hidden_RC):
         for rows in (slice(i, i + step) for i in range(0, hidden_RC.shape[0], step)):
-            logits = hidden_RC[rows] @ embed_VC.T.to(hidden_RC.dtype)
-            chosen = logits.gather(1, target_R[rows, None])[:, 0]
-            parts.append(logits.logsumexp(-1) - chosen)
-    return torch.cat(parts) if parts else hidden_RC.new_zeros(0)
+            logits_RV = hidden_RC[rows] @ embed_VC.T.to(hidden_RC.dtype)
+            chosen_R = logits_RV.gather(1, target_R[rows, None])[:, 0]
+            nll_R = logits_RV.logsumexp(-1) - chosen_R
+            others_R = logits_RV.scatter_(1, target_R[rows, None], -torch.inf).amax(-1)
+            parts.append(torch.stack([nll_R, chosen_R - others_R]))
+    return torch.cat(parts, dim=1).double()
 
 
 def bits_per_byte(scored: Scored, stream: Stream, token_bytes: NDArray) -> dict[str, Any]:
@@ -120,7 +122,6 @@ def scored_bytes(stream: Stream, token_bytes: NDArray) -> int:
 
 
 def breakdowns(scored: Scored, stream: Stream, lock: Lock) -> Breakdowns:
-    """All breakdowns that a dataset's columns allow."""
     found: Breakdowns = {}
     if lock.name == "dm_math":
         found |= _by_combination(scored, stream, lock)

@@ -61,7 +61,6 @@ class Probe:
 
 
 def probes(dataset: Dataset, config: str) -> list[Probe]:
-    """All probes of a config's validation rows."""
     rows, training = (dataset.rows(config, split) for split in ("validation", "train"))
     if dataset.lock.name == "dm_math":
         return [novelty(rows, training)]
@@ -71,7 +70,6 @@ def probes(dataset: Dataset, config: str) -> list[Probe]:
 
 
 def near_twin(rows: Rows, training: Rows) -> Probe:
-    """Rows by how much of them occurs in training."""
     share = shares(list(_tokens(rows)), _tokens(training), size=_TEXT_RUN)
     names = ("near twin in training", "partly in training", "not in training")
     return Probe(
@@ -84,7 +82,6 @@ def near_twin(rows: Rows, training: Rows) -> Probe:
 
 
 def proofs(rows: Rows, training: Rows, tokenizer: Tokenizer) -> list[Probe]:
-    """Proofs by whether their text occurs in training, and the same by length."""
     mine, text = list(_proofs(rows)), tokenizer.decode_bytes
     new = {text(proof).strip() for proof in mine}
     new.difference_update(text(proof).strip() for proof in _proofs(training))
@@ -135,12 +132,10 @@ def _prompted(rows: Rows) -> Iterator[tuple[NDArray, int]]:
 
 
 def _proofs(rows: Rows) -> Iterator[NDArray]:
-    """The tokens of every proof, without EOT."""
     return (tokens[start:-1] for tokens, start in _prompted(rows))
 
 
 def _questions(rows: Rows) -> Iterator[str]:
-    """The text of every question, without BOS and SEP."""
     symbols = ["" if symbol in SPECIAL else symbol for symbol in SYMBOLS]
     for tokens, start in _prompted(rows):
         yield "".join([symbols[token] for token in tokens[:start].tolist()])

@@ -1,30 +1,45 @@
-"""Result files: written with a checksum, read only if it holds and the fields agree.
+"""Result files: one per run, or many runs packed in two; read only if checksums and fields agree.
 
 - Loads no torch: tables and pages are made from files alone.
 - One run, one result; one root, one content: anything else is refused.
 - A result from elsewhere with a right checksum can hold anything, so its shape is checked: numbers
   are finite, counts are not negative, and every part that a table is made of has its type.
+- Packed: a checksummed line per run, with the checksum of its whole result, and the tallies in
+  Parquet. Means, shares and the NLL by module, difficulty and group follow from the 168
+  combinations and are not stored; what the recipe says is not repeated beside it.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib.resources
+import io
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NotRequired
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from tangobench.errors import CorruptionError, MismatchError
-from tangobench.eval.scoring.packed import RUNS, unpack
+from tangobench.errors import CorruptionError, InputError, MismatchError
+from tangobench.eval.scoring.tally import PARTS, Tally, shares_of
 from tangobench.model.training.runs import described_run
 from tangobench.pipeline.core import sealed
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
+from tangobench.pipeline.core.hashing import canonical_json
 from tangobench.pipeline.core.lock import Count, Name, Sha256, proven_content
 
 FORMAT: Final = "tangobench-result/1"
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e300, le=1e300)]
+Result = dict[str, Any]
+Tallies = dict[tuple[str, str], dict[str, tuple[float, int]]]
+"""Sum and count by label, of each (metric, kind)."""
+
+RUNS: Final = "runs.jsonl"
+TALLIES: Final = "tallies.parquet"
+_MATCHES: Final = "exact_match"
+_FROM_RECIPE: Final = ("family", "dataset", "arch", "depth")
 
 
 class _Tally(TypedDict):  # A mean NLL and what it is a mean of
@@ -38,7 +53,7 @@ class _Score(TypedDict):  # The score of a metric
     nll: Number
     sum: NotRequired[Number]
     count: NotRequired[Count]
-    bits_per_byte: NotRequired[Number]
+    bits_per_byte: NotRequired[Number | None]
     bytes: NotRequired[Count]
 
 
@@ -103,19 +118,29 @@ class _Result(TypedDict):  # A scored run; recipe, seeds and names are checked e
     measured_with: NotRequired[dict[str, dict[str, JsonValue]]]
 
 
-_RESULT: Final = TypeAdapter(_Result)
+_adapter = functools.cache(TypeAdapter)
 
 
-def write_result(path: Path, body: dict[str, Any]) -> Path:
-    """Write an object with its checksum."""
-    write_atomic(path, sealed.seal(body))
+def checked_json(kind: Any, raw: str | bytes) -> Any:
+    """JSON of a type, or a ValueError that names the first odd field."""
+    try:
+        return _adapter(kind).validate_json(raw, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(f"field {where!r}: {first['msg']}") from None
+
+
+def write_result(path: Path, body: dict[str, Any], spelling: sealed.Form = sealed.DOCUMENT) -> Path:
+    write_atomic(path, sealed.seal(body, spelling))
     return path
 
 
-def read_result(path: Path, form: str = FORMAT) -> dict[str, Any]:
-    """A result whose checksum holds."""
+def read_result(
+    path: Path, form: str = FORMAT, spelling: sealed.Form = sealed.DOCUMENT
+) -> dict[str, Any]:
     try:
-        data = sealed.unseal(read_untrusted(path))
+        data = sealed.unseal(read_untrusted(path), spelling)
     except (OSError, ValueError):
         data = {}
     return _checked(data, path, form)
@@ -144,14 +169,12 @@ def _fault(data: dict[str, Any]) -> str | None:
     """What is wrong with a result, or None; empty or a KeyError if it does not describe its run."""
     seeds = data["seeds"]
     run = described_run(data, [seeds["initialisation"], seeds["data_order"]])
-    names = ("family", "dataset", "arch", "depth")
-    if run is None or any(data[name] != getattr(run.recipe, name) for name in names):
+    if run is None or any(data[name] != getattr(run.recipe, name) for name in _FROM_RECIPE):
         return ""
     try:
-        _RESULT.validate_json(json.dumps(data), strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        return f"field {'.'.join(map(str, first['loc']))!r}: {first['msg']}"
+        checked_json(_Result, json.dumps(data))
+    except ValueError as error:
+        return str(error)
     if not {"name", "profile", "root"} <= data["data"].keys():
         return ""
     if "code_sha256" not in data["trained_with"]:
@@ -169,7 +192,6 @@ def _test_fault(item: tuple[str, Any]) -> str | None:
 
 
 def shipped_results() -> Path:
-    """The folder of results that comes with the package."""
     return Path(str(importlib.resources.files("tangobench.results")))
 
 
@@ -221,3 +243,138 @@ def _is_another_kind(path: Path) -> bool:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass  # damaged: `read_result` will say so
     return False
+
+
+def pack(folder: Path, results: Sequence[Result]) -> None:
+    lines, rows = [], []
+    for result in sorted(results, key=lambda result: str(result["run"])):
+        try:
+            line, tallies = _split(result)
+            follows = _joined(line, tallies) == result
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+            follows = False
+        if not follows:
+            raise InputError(
+                f"run {result['run']}: its means and shares do not follow from its counts",
+                kind="result-unpackable",
+                fix=f"score it again with `tangobench eval {result['run']}`",
+            )
+        ordered = json.loads(canonical_json({**line, "result": sealed.checksum(result)}))
+        lines.append(sealed.seal(ordered, sealed.LINE))
+        rows += [
+            (result["run"], metric, kind, label, *tally)
+            for (metric, kind), by_label in sorted(tallies.items())
+            for label, tally in sorted(by_label.items())
+        ]
+    write_atomic(folder / TALLIES, _parquet(rows))
+    write_atomic(folder / RUNS, b"".join(lines))
+
+
+def unpack(folder: Path) -> Iterator[Result]:
+    """The results of a folder's two files, each checked; none if there are none."""
+    path = folder / RUNS
+    if not path.exists():
+        return
+    tallies = _read_tallies(folder / TALLIES)
+    try:
+        lines = read_untrusted(path).splitlines(keepends=True)
+    except OSError as error:
+        raise _corrupt(path, str(error.strerror)) from None
+    for number, raw in enumerate(lines, 1):
+        try:
+            line = sealed.unseal(raw, sealed.LINE)
+            expected = line.pop("result")
+            result = _joined(line, tallies.get(line["run"], {}))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _corrupt(path, f"line {number}: {error}") from None
+        if sealed.checksum(result) != expected:
+            raise _corrupt(folder / TALLIES, f"not the tallies of run {result['run']}")
+        yield result
+
+
+def _corrupt(path: Path, why: str) -> CorruptionError:
+    return CorruptionError(
+        f"packed results {path} are damaged or edited: {why}",
+        kind="result-corrupt",
+        fix=f"git checkout {path}, or pack them again with `tangobench results pack`",
+        path=str(path),
+    )
+
+
+def _split(result: Result) -> tuple[Result, Tallies]:
+    """A result without what follows from its recipe and its tallies, and the tallies."""
+    line = {key: value for key, value in result.items() if key not in _FROM_RECIPE}
+    tallies: Tallies = {}
+    for metric, kinds in result.get("breakdowns", {}).items():
+        for kind, found in kinds.items():
+            if kind not in PARTS or "combination" not in kinds:
+                counted = {name: (tally["sum"], tally["count"]) for name, tally in found.items()}
+                tallies[metric, kind] = counted
+        line["breakdowns"] = {**line["breakdowns"], metric: sorted(kinds)}
+    if _MATCHES in result:
+        line[_MATCHES] = {key: v for key, v in result[_MATCHES].items() if key != "shares"}
+        tallies["", _MATCHES] = {
+            name.removeprefix("combination:"): (float(share["correct"]), share["tried"])
+            for name, share in result[_MATCHES]["shares"].items()
+            if name.startswith("combination:")
+        }
+    return line, tallies
+
+
+def _joined(line: Result, tallies: Tallies) -> Result:
+    result = dict(line)
+    result |= {key: result["recipe"][key] for key in _FROM_RECIPE}
+    if "breakdowns" in result:
+        result["breakdowns"] = {
+            metric: {kind: _breakdown(tallies, metric, kind) for kind in kinds}
+            for metric, kinds in result["breakdowns"].items()
+        }
+    if _MATCHES in result:
+        counts = {name: (int(right), n) for name, (right, n) in tallies["", _MATCHES].items()}
+        result[_MATCHES] = {**result[_MATCHES], "shares": shares_of(counts)}
+    return result
+
+
+def _breakdown(tallies: Tallies, metric: str, kind: str) -> dict[str, Any]:
+    found = tallies.get((metric, kind))
+    if found is None:
+        found = {}
+        for name, (total, count) in tallies[metric, "combination"].items():
+            label = PARTS[kind](name)
+            before = found.get(label, (0.0, 0))
+            found[label] = (before[0] + total, before[1] + count)
+    return {name: Tally(*tally).as_json() for name, tally in found.items()}
+
+
+def _parquet(rows: Sequence[tuple[Any, ...]]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = ("run", "metric", "kind", "label")
+    numbers = [("sum", pa.float64()), ("count", pa.int64())]
+    schema = pa.schema([*((name, pa.string()) for name in names), *numbers])
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    table = pa.table(dict(zip(schema.names, columns, strict=True)), schema)
+    sink = io.BytesIO()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        use_dictionary=[*names, "count"],
+        column_encoding={"sum": "BYTE_STREAM_SPLIT"},
+    )
+    return sink.getvalue()
+
+
+def _read_tallies(path: Path) -> dict[str, Tallies]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    found: dict[str, Tallies] = {}
+    try:
+        columns = pq.ParquetFile(pa.BufferReader(read_untrusted(path))).read().to_pydict()
+        for run, metric, kind, label, total, count in zip(*columns.values(), strict=True):
+            found.setdefault(run, {}).setdefault((metric, kind), {})[label] = (total, count)
+    except (OSError, pa.ArrowException, ValueError, TypeError) as error:
+        raise _corrupt(path, str(error).partition("\n")[0]) from None
+    return found

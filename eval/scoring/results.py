@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -50,12 +51,10 @@ class Finished:
 
     @property
     def result(self) -> Path:
-        """Where its result is written."""
         return self.path.parents[3] / "results" / f"{self.run.name}.json"
 
     @property
     def sha256(self) -> str:
-        """The hash of its weights."""
         return str(self.trained.meta["tensors"]["sha256"])
 
     def dataset(self) -> Dataset:
@@ -66,7 +65,6 @@ class Finished:
         return dataset
 
     def model(self, device: str = "cpu") -> LanguageModel:
-        """Its model."""
         model = build(self.run.recipe.model_config(), seed=self.run.init_seed, device=device)
         checkpoint.restore_weights(model, self.trained, self.path)
         return model.eval()
@@ -95,7 +93,6 @@ def final_checkpoint(folder: Path) -> Finished:
 
 
 def load_model(folder: Path, device: str = "cpu") -> LanguageModel:
-    """The model of a finished run."""
     return final_checkpoint(folder).model(device)
 
 
@@ -118,26 +115,26 @@ def evaluate(
     dataset = found.dataset()
     if match_answers:
         require_questions(dataset)
-    scorer = _Scorer(found.model(device), found.run, tokens_at_once, reporter)
-    body = _body(found, dataset, folder) | _scores(scorer, dataset, probe)
-    if match_answers:
-        body["exact_match"] = exact_match(scorer.model, dataset, reporter=reporter).as_json()
+    model, score = _scorer(found, device, tokens_at_once, reporter)
+    body = _body(found, dataset, folder)
+    body |= _scores(model, score, dataset, found.run.recipe.context, probe, match_answers)
     body["scored_with"] = provenance(device)
-    _keep_measured(found.result, body)
+    before = _earlier(found, dataset)
+    for key in _EXTRAS:  # what else was measured of it stays
+        if key in before and key not in body:
+            code = before.get("measured_with", {}).get(key, before["scored_with"])
+            add_extra(body, key, before[key], code)
     return write_result(found.result, body)
 
 
-def _keep_measured(path: Path, body: dict[str, Any]) -> None:
-    """Take over what an earlier result of the same checkpoint and dataset holds beyond scores."""
+def _earlier(found: Finished, dataset: Dataset) -> dict[str, Any]:
+    """The result of this very checkpoint on its dataset; empty if there is none."""
     try:
-        found = read_result(path)
+        result = read_result(found.result)
     except CorruptionError:  # none, or one that scoring again is to replace
-        return
-    if all(found.get(key) == body[key] for key in ("checkpoint_sha256", "data")):
-        for key in _EXTRAS:
-            if key in found and key not in body:
-                code = found.get("measured_with", {}).get(key, found["scored_with"])
-                add_extra(body, key, found[key], code)
+        return {}
+    same = (result["checkpoint_sha256"], result["data"]) == (found.sha256, _data_of(dataset))
+    return result if same else {}
 
 
 def add_extra(body: dict[str, Any], key: str, value: Any, code: dict[str, Any]) -> None:
@@ -148,41 +145,48 @@ def add_extra(body: dict[str, Any], key: str, value: Any, code: dict[str, Any]) 
     body |= {"measured_with": others} if others else {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Scorer:
-    model: LanguageModel
-    run: Run
-    tokens_at_once: int
-    reporter: Reporter
+def _scorer(
+    found: Finished, device: str, tokens_at_once: int, reporter: Reporter
+) -> tuple[LanguageModel, Callable[[Stream, str], Scored]]:
+    """The run's model, and what scores a split with it; scores that are no numbers are refused."""
+    model, run = found.model(device), found.run
 
-    def score(self, stream: Stream, name: str) -> Scored:
-        """The scores of a split; refuses those that are no numbers."""
+    def scored(stream: Stream, name: str) -> Scored:
         found = score(
-            self.model,
+            model,
             stream,
-            precision=self.run.recipe.precision,
-            tokens_at_once=self.tokens_at_once,
-            reporter=self.reporter,
+            precision=run.recipe.precision,
+            tokens_at_once=tokens_at_once,
+            reporter=reporter,
             label=name,
         )
         bad = np.flatnonzero(~np.isfinite(found.nll))
         if len(bad):
             raise InputError(
-                f"{self.run.name}: the NLL of {name} is not finite, first in validation row "
+                f"{run.name}: the NLL of {name} is not finite, first in validation row "
                 f"{found.row[bad[0]]}; nothing was written",
                 kind="score-not-finite",
                 fix="the last step spoilt the weights: train with a lower learning rate",
             )
         return found
 
+    return model, scored
 
-def _scores(scorer: _Scorer, dataset: Dataset, probe: bool) -> dict[str, Any]:
-    """NLL, bits per byte where tokens are texts, breakdowns and probes of every config."""
+
+def _scores(
+    model: LanguageModel,
+    score: Callable[[Stream, str], Scored],
+    dataset: Dataset,
+    context: int,
+    probe: bool,
+    match: bool,
+) -> dict[str, Any]:
+    """NLL, bits per byte where tokens are texts, breakdowns, probes and answers of every config."""
     scores: dict[str, Any] = {}
     parts: dict[str, Any] = {}
     probed: dict[str, Any] = {}
     for config in configs_of(dataset):
-        stream = Stream(dataset, config, "validation", context=scorer.run.recipe.context)
+        stream = Stream(dataset, config, "validation", context=context)
         name = dataset.lock.name if config == "default" else f"{dataset.lock.name}_{config}"
         if not len(stream):
             raise InputError(
@@ -190,7 +194,7 @@ def _scores(scorer: _Scorer, dataset: Dataset, probe: bool) -> dict[str, Any]:
                 kind="no-validation-rows",
                 fix="build the dataset with other options; `tangobench plan` says what to expect",
             )
-        found = scorer.score(stream, name)
+        found = score(stream, name)
         scores[name] = found.tally().as_json()
         if dataset.tokenizer is not None:
             scores[name] |= bits_per_byte(found, stream, dataset.tokenizer.token_bytes)
@@ -200,15 +204,17 @@ def _scores(scorer: _Scorer, dataset: Dataset, probe: bool) -> dict[str, Any]:
         }
         if probe:
             probed[name] = {p.name: p.measure(found) for p in probes(dataset, config)}
+        if match:
+            answers = exact_match(model, dataset, found)
         stream.close()
     if len(scores) == 2:
         # The paper's joint score: both tasks count the same, whatever their numbers of tokens.
         scores[f"{dataset.lock.name}_joint"] = {"nll": sum(s["nll"] for s in scores.values()) / 2}
-    return {"scores": scores, "breakdowns": parts} | ({"probes": probed} if probe else {})
+    body = {"scores": scores, "breakdowns": parts} | ({"probes": probed} if probe else {})
+    return body | ({"exact_match": answers.as_json()} if match else {})
 
 
 def require_questions(dataset: Dataset) -> None:
-    """Refuse a dataset whose rows are not questions with one right answer."""
     if dataset.lock.name != "dm_math":
         raise UsageError(
             f"exact match needs questions and answers, {dataset.folder} is {dataset.lock.name}",
@@ -251,17 +257,15 @@ def _body(found: Finished, dataset: Dataset, folder: Path) -> dict[str, Any]:
     }
 
 
-def curve(rows: list[dict[str, Any]], points: int = _CURVE_POINTS) -> dict[str, Any]:
-    """The training loss in about `points` means over equal numbers of steps, per config."""
+def curve(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The training loss in about a hundred means over equal numbers of steps, per config."""
     found: dict[str, Any] = {}
     for config in sorted({row["config"] for row in rows}):
-        chosen = [row for row in rows if row["config"] == config]
-        size = max(1, len(chosen) // points)
-        groups = [chosen[i : i + size] for i in range(0, len(chosen), size)]
-        found[config] = [
-            [group[-1]["step"] + 1, round(sum(row["loss"] for row in group) / len(group), 6)]
-            for group in groups
-        ]
+        chosen = [(row["step"] + 1, row["loss"]) for row in rows if row["config"] == config]
+        size = max(1, len(chosen) // _CURVE_POINTS)
+        for part in (chosen[i : i + size] for i in range(0, len(chosen), size)):
+            mean = round(sum(loss for _, loss in part) / len(part), 6)
+            found.setdefault(config, []).append([part[-1][0], mean])
     return found
 
 
@@ -287,18 +291,18 @@ def score_on(
     found = final_checkpoint(folder)
     own, tests = found.dataset(), open_dataset(place)
     require_test_set(tests, own)
-    if not _is_scored(found, own):
+    if not _earlier(found, own):
         evaluate(folder, device=device, tokens_at_once=tokens_at_once, reporter=reporter)
-    scorer = _Scorer(found.model(device), found.run, tokens_at_once, reporter)
+    model, score = _scorer(found, device, tokens_at_once, reporter)
     tested: dict[str, Any] = {"data": _data_of(tests), "scores": {}, "modules": {}}
     for config in tests.lock.configs:
         stream = Stream(tests, config, _TEST, context=found.run.recipe.context)
-        scored = scorer.score(stream, config)
+        scored = score(stream, config)
         tested["scores"][config] = scored.tally().as_json()
         numbers = stream.table.column("combination").astype(np.int64)[scored.row]
         stream.close()
         names = tests.lock.notes["combinations"]  # MODULE/PART
-        matches = exact_match(scorer.model, tests, config=config, split=_TEST, reporter=reporter)
+        matches = exact_match(model, tests, scored, config=config, split=_TEST, keep_wrong=0)
         tested["modules"][config] = _modules(names, scored.by(numbers, names), matches)
     body = read_result(found.result)
     tests_of = {**body.get("tests", {}), tests.lock.name: tested}
@@ -315,39 +319,24 @@ def require_test_set(tests: Dataset, own: Dataset) -> None:
             fix="build one with `tangobench build dm_math_tests`; a run is scored on its own "
             "validation rows without --on",
         )
-    wanted, found = (dataset.lock.data["tokenizer"] for dataset in (own, tests))
+    wanted, found = (dataset.lock.data["tokenizer"] or {} for dataset in (own, tests))
     if found != wanted:
-        names = {"found": _tokenizer(found), "expected": _tokenizer(wanted)}
+        names = [
+            f"{of.get('name', 'no named tokenizer')} ({str(of.get('sha256'))[:16]}…)"
+            for of in (found, wanted)
+        ]
         raise MismatchError(
-            f"{tests.folder} is in tokens of {names['found']}, the run's are of "
-            f"{names['expected']}",
+            f"{tests.folder} is in tokens of {names[0]}, the run's are of {names[1]}",
             kind="tokenizer-mismatch",
             fix="build the test set with the tokenizer of the training data",
-            **names,
+            found=names[0],
+            expected=names[1],
         )
-
-
-def _tokenizer(described: dict[str, Any] | None) -> str:
-    if described is None:
-        return "no named tokenizer"
-    sha256 = described.get("sha256")
-    return str(described.get("name")) + (f" ({sha256[:16]}…)" if sha256 else "")
-
-
-def _is_scored(found: Finished, dataset: Dataset) -> bool:
-    """Whether there is a result of this very checkpoint on its dataset."""
-    try:
-        result = read_result(found.result)
-    except CorruptionError:
-        return False
-    claimed = (result["checkpoint_sha256"], result["data"])
-    return bool(claimed == (found.sha256, _data_of(dataset)))
 
 
 def _modules(
     names: list[str], tallies: dict[str, Tally], matches: MatchReport
 ) -> dict[str, dict[str, Any]]:
-    """NLL and right answers by module."""
     return {
         name.partition("/")[0]: {
             **{"sum": tallies[name].sum, "count": tallies[name].count},

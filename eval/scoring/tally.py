@@ -35,7 +35,6 @@ class Tally:
 
     @property
     def nll(self) -> float:
-        """The mean, in nats."""
         return self.sum / self.count if self.count else math.nan
 
     def as_json(self) -> dict[str, Any]:
@@ -53,11 +52,11 @@ class Scored:
     """Place of the token in its row."""
     rank: NDArray
     """Which target of its row it is, from 0."""
+    lead: NDArray
+    """By how much its logit is above the best other one."""
 
-    def tally(self, chosen: NDArray | None = None) -> Tally:
-        """Sum and count over all tokens, or over the chosen ones."""
-        values = self.nll if chosen is None else self.nll[chosen]
-        return Tally(float(values.sum(dtype=np.float64)), len(values))
+    def tally(self) -> Tally:
+        return Tally(float(self.nll.sum(dtype=np.float64)), len(self.nll))
 
     def by(self, labels: NDArray, names: list[str]) -> dict[str, Tally]:
         """Sum and count per label; labels without a token are left out."""
@@ -80,7 +79,6 @@ class MatchReport:
     wrong: list[dict[str, str]] = field(default_factory=list)
 
     def shares(self) -> dict[str, dict[str, Any]]:
-        """Share and interval of `all`, of each module, difficulty and combination."""
         return shares_of({n: (self.correct[i], self.tried[i]) for i, n in enumerate(self.names)})
 
     def as_json(self) -> dict[str, Any]:

@@ -9,12 +9,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
+import math
 import os
 import re
 import secrets
-import stat
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from pydantic import ConfigDict, TypeAdapter
 from tangobench.errors import UsageError
 from tangobench.flows import _api
 from tangobench.flows.local.process import Process
+from tangobench.pipeline.core.files import atomic_file, exclusive, open_untrusted
 
 PORT: Final = 4200  # Prefect's usual one; another is taken when it is in use
 _STATE_BYTES: Final = 65_536
@@ -51,23 +51,22 @@ _STATE: Final = TypeAdapter(State)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """The project folder and the files this module keeps in it."""
+    """A project folder: `.state/prefect` with database, logs, secret (`auth`) and state, and the
+    `prefect.toml` by which plain `prefect` commands find the server.
+    """
 
     root: Path
 
     @property
     def folder(self) -> Path:
-        """Everything of the local server: database, logs, secret, state."""
         return self.root / ".state" / "prefect"
 
     @property
     def toml(self) -> Path:
-        """The file by which plain `prefect` commands find the server."""
         return self.root / "prefect.toml"
 
     @property
     def auth(self) -> Path:
-        """The file with the string that the server asks for."""
         return self.folder / "auth"
 
     def load(self) -> State | None:
@@ -91,11 +90,9 @@ class Place:
             return None
 
     def save(self, state: State) -> None:
-        """Record the state before anything else can go wrong."""
         write_private(self.folder / "state.json", json.dumps(asdict(state)))
 
     def prepare(self) -> None:
-        """Make the folder, for its owner only."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.folder.chmod(0o700)
@@ -110,8 +107,7 @@ class Place:
     def locked(self) -> Iterator[None]:
         """One `up` or `down` at a time."""
         self.prepare()
-        with (self.folder / "lock").open("w") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with exclusive(self.folder / "lock", wait_seconds=math.inf):
             yield
 
     def secret(self) -> str:
@@ -136,31 +132,25 @@ class Place:
 
 def _read(path: Path, *, private: bool = False) -> str:
     """A small regular file; never a link, a pipe or, when `private`, one that others can read."""
-    # Without O_NONBLOCK a named pipe would wait for a writer for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with os.fdopen(descriptor, encoding="utf-8") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _STATE_BYTES:
-            raise ValueError("not a small regular file")
+    with open_untrusted(path, limit=_STATE_BYTES) as (descriptor, size):
+        found = os.fstat(descriptor)
         if private and (found.st_mode & 0o077 or found.st_uid != os.geteuid()):
             raise ValueError("others can read it")
-        return file.read()
+        return os.read(descriptor, size).decode()
 
 
 def write_private(path: Path, text: str) -> None:
     """Replace a file, readable by its owner only."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        os.fchmod(file.fileno(), 0o600)
-        file.write(text)
-    temporary.replace(path)
+    with atomic_file(path) as file:
+        os.fchmod(file.descriptor, 0o600)
+        file.write(text.encode())
 
 
 def read_state(path: Path) -> State:
     """A state as `Place.save` writes it; ValueError if it is anything else."""
     state = _STATE.validate_json(_read(path))
-    if urlsplit(state.url).scheme not in ("http", "https"):
+    address = urlsplit(state.url)  # its `port` is a ValueError if it is none
+    if address.scheme not in ("http", "https") or address.port == 0 or "\0" in state.url:
         raise ValueError("url is no address")
     for found, form in ((state.server, SERVE), (state.worker, WORKER)):
         if found and (found.pid < 2 or found.command[1 : 1 + len(form)] != form):
@@ -174,7 +164,8 @@ def environment(place: Place, state: State, *, starting: bool = False) -> dict[s
     On a server of the user's own (`state.server` is None and none is `starting`) home, profile and
     credentials stay the user's.
     """
-    own = {
+    values = {
+        **os.environ,
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")]),
         "PWD": str(place.root),  # prefect.yaml takes the flows' working folder from it
         "DO_NOT_TRACK": "1",
@@ -186,37 +177,31 @@ def environment(place: Place, state: State, *, starting: bool = False) -> dict[s
         "PREFECT_WORKER_QUERY_SECONDS": "2",
     }
     if state.server is None and not starting:
-        return {**os.environ, **own}
-    # A key for Prefect's cloud is sent in the place of the string.
-    inherited = {k: v for k, v in os.environ.items() if k != "PREFECT_API_KEY"}
-    return {**inherited, **own, **server_settings(place, state.url)}
-
-
-def client_settings(place: Place, url: str) -> dict[str, str]:
-    """What a client of our own server needs."""
+        return values
+    values.pop("PREFECT_API_KEY", None)  # it would be sent in the place of the string
+    address = urlsplit(state.url)
     return {
-        "PREFECT_HOME": str(place.folder / "home"),
-        "PREFECT_API_URL": url,
-        "PREFECT_API_AUTH_STRING": place.secret(),
-        "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "true",
-    }
-
-
-def server_settings(place: Place, url: str) -> dict[str, str]:
-    """What makes a server ours: its folder, its address, its lock."""
-    home, address = place.folder / "home", urlsplit(url)
-    return {
-        **client_settings(place, url),
+        **values,
+        **client_settings(place, state.url),
         "PREFECT_SERVER_API_HOST": "127.0.0.1",
         "PREFECT_SERVER_API_PORT": str(address.port or PORT),
         "PREFECT_SERVER_API_AUTH_STRING": place.secret(),
         "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
         "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": f"{address.scheme}://{address.netloc}",
         # The default copies the UI into site-packages.
-        "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(home / "ui"),
+        "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(place.folder / "home" / "ui"),
         # Without these two `--watch` shows no logs.
         "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "true",
         "PREFECT_SERVER_LOGS_STREAM_PUBLISHING_ENABLED": "true",
+    }
+
+
+def client_settings(place: Place, url: str) -> dict[str, str]:
+    return {
+        "PREFECT_HOME": str(place.folder / "home"),
+        "PREFECT_API_URL": url,
+        "PREFECT_API_AUTH_STRING": place.secret(),
+        "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "true",
     }
 
 

@@ -49,7 +49,6 @@ def alive(process: Process | None) -> bool:
 
 
 def descendants(process: Process | None) -> list[Process]:
-    """All children, grandchildren, … of a process."""
     with contextlib.suppress(psutil.Error):
         if process is not None and alive(process):
             children = psutil.Process(process.pid).children(recursive=True)
@@ -88,8 +87,10 @@ def wait_gone(processes: Sequence[Process], seconds: float) -> None:
         time.sleep(0.05)
 
 
-def stop(process: Process, *, seconds: float) -> None:
+def stop(process: Process | None, *, seconds: float) -> None:
     """End the process with SIGTERM, then whatever is left of it and its descendants."""
+    if process is None:
+        return
     family = [process, *descendants(process)]
     for targets, end, patience in (
         ([process], psutil.Process.terminate, seconds),

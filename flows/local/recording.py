@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import importlib
 import json
 import os
@@ -16,16 +17,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import asdict
 from typing import IO, Any, Final
 
-from tangobench.errors import TangobenchError, UsageError
+from tangobench.errors import TangobenchError
 from tangobench.flows import _api
 from tangobench.flows.local import place as _place
 from tangobench.flows.local.place import Place, State
 from tangobench.flows.local.process import alive, stop, wait_gone
-from tangobench.flows.local.server import start_server, wait_for
+from tangobench.flows.local.server import known, start_server, wait_for
 
 START_SECONDS: Final = 120.0
 _END_SECONDS: Final = 15.0
@@ -33,49 +33,34 @@ LOUD: Final = "RUN NOT RECORDED"
 LOST: Final = threading.Event()
 """Set when a server of ours is gone before its command: at exit Prefect would try to reach it."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
-    """An API that takes the runs; `ours` if it lives only as long as its commands."""
-
-    url: str
-    ours: bool = False
-
-    @property
-    def lost(self) -> bool:
-        """Whether a server of ours does not answer any more."""
-        return self.ours and not _api.answers(self.url)
-
-
 Say = Callable[[str], Any]
+IsLost = Callable[[], bool]
 
 
 @contextlib.contextmanager
-def recorded(place: Place, say: Say) -> Iterator[Record | None]:
-    """The API for the runs of this command, announced in one line; None if there is none."""
-    state = place.load()
-    if state and alive(state.server):
-        os.environ.update(_place.client_settings(place, state.url))
-        say(f"recorded on {state.url}, the server of `make deploy`")
-        yield Record(url=state.url)
-    elif url := place.users_url(state):
-        if not _api.answers(url):
-            raise UsageError(
-                f"the configured Prefect API {url} does not answer",
-                kind="prefect-unreachable",
-                fix="start it, or unset PREFECT_API_URL to record in this folder",
-            )
-        say(f"recorded on {url}")
-        yield Record(url=url)
-    else:
-        with contextlib.ExitStack() as stack:
+def recorded(place: Place, say: Say) -> Iterator[IsLost | None]:
+    """Provide an API for this command's runs and say which; None if there is none.
+
+    What it gives tells whether a server of the moment does not answer any more.
+    """
+    state = known(place)
+    with contextlib.ExitStack() as stack:
+        if state is None:
             yield _embedded(place, say, stack)
+            return
+        if state.server:
+            os.environ.update(_place.client_settings(place, state.url))
+        say(f"recorded on {state.url}{', the server of `make deploy`' if state.server else ''}")
+        yield lambda: False
 
 
-def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> Record | None:
+def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> IsLost | None:
     say(f"recorded in {place.folder} (see it with `make deploy`)")
     try:
-        users = stack.enter_context(_user(place))
+        place.prepare()
+        # Whoever holds this lock is counted among the users: the server ends when there are none.
+        users = stack.enter_context((place.folder / "users").open("ab"))
+        fcntl.flock(users, fcntl.LOCK_SH)  # waits for a server that is about to end
         state, began = _find_or_start(place)
         stack.callback(_leave, users, state)
         # Five retries, the default, are a minute for each call once this server is gone.
@@ -83,28 +68,19 @@ def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> Record | N
         os.environ.update({**settings, "PREFECT_CLIENT_MAX_RETRIES": "1"})
         # Prefect takes seconds to import: meanwhile the server does the same in its own process.
         importlib.import_module("tangobench.flows.deployments")
-        _ready(place, state)
+        _wait(place, state)
         if began:
             from tangobench.flows.local import client
 
             client.end_lost_runs(began)
     except (OSError, TangobenchError) as error:
         why = str(error).splitlines()[0].rstrip(":")
-        say(f"{LOUD}: {why}; the build continues without Prefect")
-        return None
     except Exception as error:  # Prefect's own trouble
-        say(f"{LOUD}: {type(error).__name__}: {error}; the build continues without Prefect")
-        return None
-    return Record(url=state.url, ours=True)
-
-
-@contextlib.contextmanager
-def _user(place: Place) -> Iterator[IO[bytes]]:
-    """Be counted among the users: the server ends when there are none."""
-    place.prepare()
-    with (place.folder / "users").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_SH)  # waits for a server that is about to end
-        yield file
+        why = f"{type(error).__name__}: {error}"
+    else:
+        return lambda: not _api.answers(state.url)
+    say(f"{LOUD}: {why}; the build continues without Prefect")
+    return None
 
 
 def _find_or_start(place: Place) -> tuple[State, float]:
@@ -121,15 +97,14 @@ def _find_or_start(place: Place) -> tuple[State, float]:
         return state, began
 
 
-def _ready(place: Place, state: State) -> None:
+def _wait(place: Place, state: State) -> None:
     """Wait for the server; one that does not come up is stopped."""
     log = place.folder / "embedded.log"
     try:
-        ready = partial(_api.answers, state.url, path="/ready")
+        ready = functools.partial(_api.answers, state.url, path="/ready")
         wait_for("server", ready, state.server, log, START_SECONDS)
     except TangobenchError:
-        if state.server:
-            stop(state.server, seconds=5.0)
+        stop(state.server, seconds=5.0)
         raise
 
 
@@ -138,21 +113,16 @@ def _leave(users: IO[bytes], state: State) -> None:
     if not alive(state.server):
         LOST.set()
         return
-    with contextlib.suppress(Exception):
-        _drain()
+    if "prefect" in sys.modules:
+        from prefect.events.worker import EventsWorker
+        from prefect.logging.handlers import APILogWorker
+
+        with contextlib.suppress(Exception):
+            APILogWorker.drain_all(timeout=_END_SECONDS)
+            EventsWorker.drain_all(timeout=_END_SECONDS)
     try:
         fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return  # the server ends with another command
     fcntl.flock(users, fcntl.LOCK_UN)
     wait_gone([state.server] if state.server else [], _END_SECONDS)
-
-
-def _drain() -> None:
-    if "prefect" not in sys.modules:
-        return
-    from prefect.events.worker import EventsWorker
-    from prefect.logging.handlers import APILogWorker
-
-    APILogWorker.drain_all(timeout=_END_SECONDS)
-    EventsWorker.drain_all(timeout=_END_SECONDS)

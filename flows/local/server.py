@@ -23,21 +23,29 @@ from urllib.parse import urlsplit
 
 from tangobench.errors import ResourceError, TangobenchError, UsageError
 from tangobench.flows import _api
+from tangobench.flows.local import place as _place
 from tangobench.flows.local import process as _process
-from tangobench.flows.local.place import (
-    PORT,
-    SERVE,
-    WORKER,
-    Place,
-    State,
-    environment,
-    remove_toml,
-    write_toml,
-)
+from tangobench.flows.local.place import PORT, SERVE, WORKER, Place, State, environment
 from tangobench.flows.local.process import Process, alive
 
 POOL = "tangobench"
 START_SECONDS = 180.0  # a fresh database takes 12 to 21 s on two idle cores, much more when busy
+
+
+def known(place: Place) -> State | None:
+    """The API to use: the server of `make deploy`, else the one that the user configured."""
+    state = place.load()
+    if state and alive(state.server):
+        return state
+    url = place.users_url(state)
+    if url and not _api.answers(url):
+        raise UsageError(
+            f"no Prefect API answers at {url}, which is configured",
+            kind="prefect-unreachable",
+            fix="start it, or correct or unset PREFECT_API_URL: then one in this folder is used",
+        )
+    worker = state.worker if state and state.url == url else None
+    return State(url=url, worker=worker) if url else None
 
 
 def listener(wanted: int) -> socket.socket:
@@ -52,42 +60,6 @@ def listener(wanted: int) -> socket.socket:
         except (OSError, OverflowError):
             bound.close()
     raise ResourceError("no free port on 127.0.0.1", kind="no-port", fix="close a program")
-
-
-def wait_for(
-    what: str,
-    ready: Callable[[], bool],
-    process: Process | None,
-    log: Path,
-    seconds: float = START_SECONDS,
-) -> None:
-    """Wait until a started process is ready; an error shows the end of its log."""
-    deadline = time.monotonic() + seconds
-    while not ready():
-        if not alive(process) or time.monotonic() > deadline:
-            tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
-            raise ResourceError(
-                "\n".join(
-                    [f"the {what} did not start in {seconds:.0f} s; the end of {log}:", *tail]
-                ),
-                kind=f"prefect-{what}",
-                fix=f"read {log}, then run `make undeploy` and `make deploy`",
-            )
-        time.sleep(0.1)
-
-
-def _prefect(place: Place, state: State, *words: str, starting: bool = False) -> str:
-    """Run a prefect command; what it said if it failed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "prefect", *words],
-        env=environment(place, state, starting=starting),
-        cwd=place.root,
-        capture_output=True,
-        text=True,
-        umask=0o077,
-        check=False,
-    )
-    return f"\n{done.stdout[-2000:]}{done.stderr[-2000:]}" if done.returncode else ""
 
 
 def start_server(place: Place, wanted: int, name: str, *words: str) -> State:
@@ -105,8 +77,53 @@ def start_server(place: Place, wanted: int, name: str, *words: str) -> State:
     return replace(state, server=server)
 
 
+def wait_for(
+    what: str,
+    ready: Callable[[], bool],
+    process: Process | None,
+    log: Path,
+    seconds: float = START_SECONDS,
+) -> None:
+    """Wait until a started process is ready; an error shows the end of its log."""
+    deadline = time.monotonic() + seconds
+    while not ready():
+        if not alive(process) or time.monotonic() > deadline:
+            tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
+            first = f"the {what} did not start in {seconds:.0f} s; the end of {log}:"
+            raise ResourceError(
+                "\n".join([first, *tail]),
+                kind=f"prefect-{what}",
+                fix=f"read {log}, then run `make undeploy` and `make deploy`",
+            )
+        time.sleep(0.1)
+
+
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def _find_server(place: Place, port: int) -> State:
+    """The server to use: the one started before, the user's own, or a new one."""
+    before = place.load()
+    running = before is not None and alive(before.server)
+    if before and before.server and running and not _api.answers(before.url):
+        _process.stop(before.server, seconds=10.0)
+        running = False
+    url = place.users_url(before)
+    if running or (url and not _is_free(url)):
+        return known(place) or _start_server(place, port)
+    # At the address of the last one, so that shells and open pages find it again.
+    last = url or (before.url if before and before.server else None)
+    return _start_server(place, (last and urlsplit(last).port) or port)
+
+
+def _is_free(url: str) -> bool:
+    """Whether it is an address of this machine at which nobody listens."""
+    if not _api.is_loopback(url):
+        return False
+    with socket.socket() as probe:
+        probe.settimeout(3.0)
+        return probe.connect_ex(("127.0.0.1", urlsplit(url).port or 80)) != 0
 
 
 def _start_server(place: Place, wanted: int) -> State:
@@ -118,44 +135,11 @@ def _start_server(place: Place, wanted: int) -> State:
     return state
 
 
-def _find_server(place: Place, port: int) -> State:
-    """The server to use: the one started before, the user's own, or a new one."""
-    before = place.load()
-    if before and before.server and alive(before.server):
-        if _api.answers(before.url):
-            return before
-        _process.stop(before.server, seconds=10.0)
-    url = place.users_url(before)
-    if url and _api.answers(url):
-        return State(url=url, worker=before.worker if before and before.url == url else None)
-    if url and not _api.is_loopback(url):
-        raise UsageError(
-            f"the configured Prefect API {url} does not answer",
-            kind="prefect-unreachable",
-            fix="check PREFECT_API_URL, or unset it to get a server on this machine",
-        )
-    if url and _taken(url):
-        raise UsageError(
-            f"what answers at {url} is not a Prefect API",
-            kind="prefect-port-taken",
-            fix="correct PREFECT_API_URL, or unset it to get a server on another port",
-        )
-    # At the address of the last one, so that shells and open pages find it again.
-    last = url or (before.url if before and before.server else None)
-    return _start_server(place, (last and urlsplit(last).port) or port)
-
-
-def _taken(url: str) -> bool:
-    with socket.socket() as probe:
-        probe.settimeout(3.0)
-        return probe.connect_ex(("127.0.0.1", urlsplit(url).port or 80)) == 0
-
-
 def _start_worker(place: Place, state: State) -> State:
-    from tangobench.flows.local import client
-
     if alive(state.worker):
         return state
+    from tangobench.flows.local import client  # seconds: Prefect
+
     if state.server is None and client.worker_names(POOL):
         return state
     name, log = f"tangobench-{secrets.token_hex(4)}", place.folder / "worker.log"
@@ -172,18 +156,21 @@ def _start_worker(place: Place, state: State) -> State:
     return state
 
 
-def _register(place: Place, state: State) -> None:
-    _say("registering the deployments of prefect.yaml: about 5 s …")
-    if said := _prefect(place, state, "--no-prompt", "deploy", "--all"):
-        raise UsageError(
-            f"`prefect deploy --all` failed:{said}",
-            kind="prefect-deploy",
-            fix="correct prefect.yaml",
-        )
+def _prefect(place: Place, state: State, *words: str, starting: bool = False) -> str:
+    """Run a prefect command; what it said if it failed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "prefect", *words],
+        env=environment(place, state, starting=starting),
+        cwd=place.root,
+        capture_output=True,
+        text=True,
+        umask=0o077,
+        check=False,
+    )
+    return f"\n{done.stdout[-2000:]}{done.stderr[-2000:]}" if done.returncode else ""
 
 
 def up(place: Place, port: int = PORT) -> State:
-    """Make server, worker and deployments available."""
     if not (place.root / "prefect.yaml").exists():
         raise UsageError(
             f"{place.root} has no prefect.yaml", kind="not-a-project", fix="run it in the clone"
@@ -195,40 +182,22 @@ def up(place: Place, port: int = PORT) -> State:
             os.environ.update(environment(place, state))
             state = _start_worker(place, state)
             place.save(state)
-            _register(place, state)
+            _say("registering the deployments of prefect.yaml: about 5 s …")
+            if said := _prefect(place, state, "--no-prompt", "deploy", "--all"):
+                raise UsageError(
+                    f"`prefect deploy --all` failed:{said}",
+                    kind="prefect-deploy",
+                    fix="correct prefect.yaml",
+                )
         except BaseException:
             if fresh:
                 _stop(place)
             raise
-        if state.server is not None and not write_toml(place, state):
+        if state.server is not None and not _place.write_toml(place, state):
             _say(
                 f"{place.toml} is your own and was left as it is: in a shell that should use this "
                 'server, run eval "$(make -s prefect-env)"'
             )
-    return state
-
-
-def _stop(place: Place) -> State | None:
-    state = place.load()
-    if state is None:
-        return None
-    os.environ.update(environment(place, state))
-    gone = [name for name in ("server", "worker") if (p := getattr(state, name)) and not alive(p)]
-    if gone:
-        _say(f"no longer running: the {' and the '.join(gone)}")
-    children = _process.descendants(state.worker)
-    if (state.server is None or alive(state.server)) and _api.answers(state.url):
-        from tangobench.flows.local import client
-
-        # On a server that others use, only the runs of our own worker are ours to end.
-        pids = None if state.server else [child.pid for child in children]
-        client.end_runs(POOL, pids, "`make undeploy`", seconds=15.0 if children else 0.0)
-    for name, process in (("worker", state.worker), ("server", state.server)):
-        if process and alive(process):
-            _say(f"stopping the {name} …")
-            _process.stop(process, seconds=10.0)
-    (place.folder / "state.json").unlink(missing_ok=True)
-    remove_toml(place)
     return state
 
 
@@ -238,23 +207,43 @@ def down(place: Place) -> State | None:
         return _stop(place)
 
 
+def _stop(place: Place) -> State | None:
+    state = place.load()
+    if state is None:
+        return None
+    os.environ.update(environment(place, state))
+    started = {"worker": state.worker, "server": state.server}
+    if gone := [name for name, process in started.items() if process and not alive(process)]:
+        _say(f"no longer running: the {' and the '.join(gone)}")
+    _say(f"stopping what runs of {place.folder} …")
+    children = _process.descendants(state.worker)
+    ours = alive(state.server) or (state.server is None and children)
+    if ours and _api.answers(state.url):
+        from tangobench.flows.local import client
+
+        # On a server that others use, only the runs of our own worker are ours to end.
+        pids = None if state.server else [child.pid for child in children]
+        client.end_runs(POOL, pids, "`make undeploy`", seconds=15.0 if children else 0.0)
+    for process in filter(alive, started.values()):
+        _process.stop(process, seconds=10.0)
+    (place.folder / "state.json").unlink(missing_ok=True)
+    _place.remove_toml(place)
+    return state
+
+
 def shell(place: Place) -> str:
     """Lines for `eval` that set a shell up for plain `prefect` commands anywhere."""
     state = place.load()
-    if state and state.server and not alive(state.server):
-        state = None  # anybody may have taken its port
-    url = state.url if state else place.users_url(None)
+    own = bool(state and alive(state.server))  # else anybody may have taken its port
+    url = state.url if state and (own or not state.server) else place.users_url(None)
     if url is None:
         raise UsageError("no Prefect server is set up", kind="no-server", fix="run `make deploy`")
     values = {
-        "PREFECT_API_URL": url,
+        **(_place.client_settings(place, url) if own else {"PREFECT_API_URL": url}),
         "PREFECT_PLUGINS_ENABLED": "true",
         "PREFECT_PLUGINS_ALLOW": "tangobench",
         "DO_NOT_TRACK": "1",
     }
-    if state and state.server:
-        values["PREFECT_HOME"] = str(place.folder / "home")
-        values["PREFECT_API_AUTH_STRING"] = place.secret()
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
     return "\n".join(
         [*lines, f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
@@ -299,9 +288,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             print(shell(place))
     except TangobenchError as error:
-        print(f"error: {error.message}\nfix: {error.fix}", file=sys.stderr)
+        _say(f"tangobench: {error.message}\n  try: {error.fix}")
         return error.exit_code
     except KeyboardInterrupt:
+        _say("\ntangobench: interrupted\n  try: the same command resumes")
         return 130
     return 0
 

@@ -1,7 +1,6 @@
-"""Autograd around a head kernel: the gate average alone, or fused with its projections.
+"""Autograd around a head kernel: the average of gates, which keeps gates and averages.
 
 - A kernel sees N unrelated sequences: those of one head (strips), or all heads (`together`).
-- `average` keeps gates and averages; `fused_update` keeps its inputs and recomputes head by head.
 - Under autocast whatever enters wide products is rounded; logits, exponentials, totals and sums
   that become gradients of parameters stay in at least float32.
 Shapes: B batch, T positions, C channels, H heads, F gated width, G = F/H, N sequences.
@@ -16,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tangobench.model.layers import autocast_dtype, full_precision, split_heads, wide
+from tangobench.model.layers import full_precision, split_heads, wide
 
 # Sequences are batched inside a kernel up to this many rows of one head: short ones share products,
 # long ones keep the memory of one.
@@ -61,10 +60,8 @@ class _Cut(NamedTuple):
         return x_BHTX[self].flatten(0, 1)
 
     def per_sequence(self, x_H: Tensor) -> Tensor:
-        """One number per head → (N, 1), or that of the only head, which broadcasts."""
-        if self.heads.stop - self.heads.start == 1:
-            return x_H[self.heads]
-        return x_H.repeat(self.rows.stop - self.rows.start)[:, None]
+        """One number per head → (N, 1)."""
+        return x_H[self.heads].repeat(self.rows.stop - self.rows.start)[:, None]
 
 
 def strip_of(length: int) -> int:
@@ -87,26 +84,14 @@ def average(
     together: bool = False,
 ) -> Tensor:
     """The aggregated gates of all heads, (B, T, F); features are (B, H, T, K)."""
-    null_H = _null_of_heads(features[0], null_bias)
+    null_H = null_of_heads(features[0], null_bias)
     result: Tensor = _Average.apply(kernel, together, gate_BTF, null_H, *features)  # type: ignore[no-untyped-call]
     return result
 
 
-def fused_update(
-    kernel: HeadKernel,
-    features: Sequence[Tensor],
-    x_BTC: Tensor,
-    weights: tuple[Tensor, Tensor, Tensor],
-    null_bias: Tensor | None,
-) -> Tensor:
-    """W_o(ḡ ⊙ W_v x) of eq. 3 with ḡ from SiLU(W_g x); `weights` are (wg, wv, wo)."""
-    null_H = _null_of_heads(features[0], null_bias)
-    result: Tensor = _Fused.apply(kernel, x_BTC, *weights, null_H, *features)  # type: ignore[no-untyped-call]
-    return result
-
-
-def _null_of_heads(like: Tensor, null_bias: Tensor | None) -> Tensor:
-    if null_bias is None:  # without a null gate its logit is −∞
+def null_of_heads(like: Tensor, null_bias: Tensor | None) -> Tensor:
+    """The null biases; without a null gate its logit is −∞."""
+    if null_bias is None:
         return like.new_full((like.shape[1],), -torch.inf)
     return null_bias.to(like.dtype)
 
@@ -137,13 +122,11 @@ class _Average(torch.autograd.Function):
         log_total_BHT = features[0].new_empty(features[0].shape[:3])
         with full_precision(gate_BTF):
             for cut in _cuts(features[0], together):
-                gate = _aligned(gate_BHTG[cut]) if together else cut.of(gate_BHTG)
-                mean = torch.empty_like(gate) if together else cut.of(mean_BHTG)
-                null = cut.per_sequence(null_H)
+                gate = _gates(gate_BHTG[cut], together)
+                mean, null = torch.empty_like(gate), cut.per_sequence(null_H)
                 log_total = kernel.forward([cut.of(f) for f in features], gate, null, mean)
                 _put(log_total_BHT[cut], log_total)
-                if together:
-                    _put(mean_BHTG[cut], mean)
+                _put(mean_BHTG[cut], mean)
         ctx.kernel, ctx.together = kernel, together
         ctx.save_for_backward(gate_BTF, mean_BTF, null_H, log_total_BHT, *features)
         return mean_BTF
@@ -151,38 +134,32 @@ class _Average(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, dmean_BTF: Tensor) -> tuple[Tensor | None, ...]:
         gate_BTF, mean_BTF, null_H, log_total_BHT, *features = ctx.saved_tensors
-        dgate_BTF, dnull_H = torch.empty_like(gate_BTF), torch.zeros_like(null_H)
-        gates, means, dmeans, dgates = (
-            split_heads(x, len(null_H)) for x in (gate_BTF, mean_BTF, dmean_BTF, dgate_BTF)
-        )
-        dfeatures = [torch.empty_like(f) for f in features]
+        dnull_H, heads, together = torch.zeros_like(null_H), len(null_H), ctx.together
+        gates, means, dmeans = (split_heads(x, heads) for x in (gate_BTF, mean_BTF, dmean_BTF))
+        found: list[Tensor] = []
         with full_precision(gate_BTF):
-            for cut in _cuts(features[0], ctx.together):
-                log_total, null = cut.of(log_total_BHT).contiguous(), cut.per_sequence(null_H)
-                most = DOTS_AT_ONCE[ctx.together]
-                mean_dot = _row_dots(means[cut], dmeans[cut], most).flatten(0, 1)
-                dnull_NT = _null_gradients(null, log_total, mean_dot)
-                if ctx.together:
-                    gate, dmean = _aligned(gates[cut]), _aligned(dmeans[cut])
-                    dgate = torch.empty_like(gate)
-                    dnull_H += dnull_NT.sum(1).view(-1, len(null_H)).sum(0)
-                else:
-                    gate, dmean, dgate = (cut.of(x) for x in (gates, dmeans, dgates))
-                    dnull_H[cut.heads] += dnull_NT.sum()
-                incoming = Incoming(log_total, mean_dot, dmean)
+            for cut in _cuts(features[0], together):
+                log_total = cut.of(log_total_BHT).contiguous()
+                dots = _row_dots(means[cut], dmeans[cut], DOTS_AT_ONCE[together]).flatten(0, 1)
+                dnull_NT = _null_gradients(cut.per_sequence(null_H), log_total, dots)
+                dnull_H[cut.heads] += dnull_NT.sum(1).view(means[cut].shape[:2]).sum(0)
+                gate, dmean = (_gates(x[cut], together) for x in (gates, dmeans))
+                dgate, incoming = torch.empty_like(gate), Incoming(log_total, dots, dmean)
                 inputs = [cut.of(f) for f in features]
                 grads = ctx.kernel.backward(inputs, gate, incoming, dgate)
-                if ctx.together:
-                    _put(dgates[cut], dgate)
-                for target, grad in zip(dfeatures, grads, strict=True):
+                # Made only now: while all heads are at work, memory is at its peak.
+                found = found or [torch.empty_like(x) for x in (gate_BTF, *features)]
+                for target, grad in zip(
+                    (split_heads(found[0], heads), *found[1:]), (dgate, *grads), strict=True
+                ):
                     _put(target[cut], grad)
-        return (None, None, dgate_BTF, dnull_H, *dfeatures)
+        return (None, None, found[0], dnull_H, *found[1:])
 
 
-def _aligned(x_BHTG: Tensor) -> Tensor:
+def _gates(x_BHTG: Tensor, aligned: bool) -> Tensor:
     """(N, T, columns), zeros behind so that rows begin aligned: 1,780 of bfloat16 become 1,792."""
     columns = x_BHTG.shape[3]
-    if columns * x_BHTG.element_size() % _ALIGNED:
+    if aligned and columns * x_BHTG.element_size() % _ALIGNED:
         x_BHTG = F.pad(x_BHTG, (0, -columns % (64 if columns > 256 else 8)))
     return x_BHTG.flatten(0, 1)
 
@@ -191,90 +168,6 @@ def _put(target: Tensor, found: Tensor) -> None:
     """Write (N, T, …) to (B, H, T, …), without padding."""
     found = found.unflatten(0, target.shape[:2])
     target.copy_(found[..., : target.shape[-1]])
-
-
-class _Fused(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any,
-        kernel: HeadKernel,
-        x_BTC: Tensor,
-        wg: Tensor,
-        wv: Tensor,
-        wo: Tensor,
-        null_H: Tensor,
-        *features: Tensor,
-    ) -> Tensor:
-        ctx.kernel, ctx.dtype = kernel, autocast_dtype(x_BTC)
-        ctx.save_for_backward(x_BTC, wg, wv, wo, null_H, *features)
-        y_BTC = torch.zeros_like(x_BTC)
-        with full_precision(x_BTC):
-            x_BTC = x_BTC.to(ctx.dtype)
-            for cut in _cuts(features[0], together=False):
-                g, v, o = (w.to(ctx.dtype) for w in _of_head(wg, wv, wo, cut, len(null_H)))
-                x = x_BTC[cut.rows]
-                gate = F.silu(x @ g.T)
-                mean = torch.empty_like(gate)
-                kernel.forward([cut.of(f) for f in features], gate, null_H[cut.heads], mean)
-                y_BTC[cut.rows] += mean.mul_(x @ v.T) @ o.T
-        return y_BTC
-
-    @staticmethod
-    def backward(ctx: Any, dy_BTC: Tensor) -> tuple[Tensor | None, ...]:
-        x_BTC, wg, wv, wo, null_H, *features = ctx.saved_tensors
-        dx_BTC, dnull_H = torch.zeros_like(x_BTC), torch.zeros_like(null_H)
-        dwg, dwv, dwo = (torch.zeros_like(w) for w in (wg, wv, wo))
-        dfeatures = [torch.empty_like(f) for f in features]
-        with full_precision(x_BTC):
-            x_BTC, dy_BTC = x_BTC.to(ctx.dtype), dy_BTC.to(ctx.dtype)
-            for cut in _cuts(features[0], together=False):
-                weights = [w.to(ctx.dtype) for w in _of_head(wg, wv, wo, cut, len(null_H))]
-                inputs, null = [cut.of(f) for f in features], null_H[cut.heads]
-                x, dy = x_BTC[cut.rows], dy_BTC[cut.rows]
-                found, grads = _head_backward(ctx.kernel, inputs, x, dy, weights, null)
-                for target, grad in zip(dfeatures, found, strict=True):
-                    _put(target[cut], grad)
-                targets = _of_head(dwg, dwv, dwo, cut, len(null_H))
-                targets += (dx_BTC[cut.rows], dnull_H[cut.heads])
-                for target, grad in zip(targets, grads, strict=True):
-                    target.add_(grad)
-        return (None, dx_BTC, dwg, dwv, dwo, dnull_H, *dfeatures)
-
-
-def _of_head(wg: Tensor, wv: Tensor, wo: Tensor, cut: _Cut, heads: int) -> tuple[Tensor, ...]:
-    """One head's rows of wg and wv and columns of wo, views."""
-    head = cut.heads.start
-    return wg.chunk(heads)[head], wv.chunk(heads)[head], wo.chunk(heads, dim=1)[head]
-
-
-def _head_backward(
-    kernel: HeadKernel,
-    features: list[Tensor],
-    x_NTC: Tensor,
-    dy_NTC: Tensor,
-    weights: Sequence[Tensor],
-    null_bias: Tensor,
-) -> tuple[list[Tensor], tuple[Tensor, ...]]:
-    """Gradients of one head's features, and of wg, wv, wo, x and the null bias."""
-    g, v, o = weights
-    pre = x_NTC @ g.T
-    gate = F.silu(pre)
-    value = x_NTC @ v.T
-    mean = torch.empty_like(gate)
-    log_total = kernel.forward(features, gate, null_bias, mean)
-    dproduct = dy_NTC @ o
-    do = dy_NTC.flatten(0, 1).T @ (mean * value).flatten(0, 1)
-    dvalue = dproduct * mean
-    dmean = dproduct.mul_(value)
-    mean_dot = _row_dots(mean, dmean, DOTS_AT_ONCE[False])
-    dnull = _null_gradients(null_bias, log_total, mean_dot).sum()
-    dgate = mean  # its storage: the average is not needed any more
-    dfeatures = kernel.backward(features, gate, Incoming(log_total, mean_dot, dmean), dgate)
-    dpre = torch.ops.aten.silu_backward(dgate, pre)
-    dx = dpre @ g + dvalue @ v
-    flat_x = x_NTC.flatten(0, 1)
-    dg, dv = dpre.flatten(0, 1).T @ flat_x, dvalue.flatten(0, 1).T @ flat_x
-    return dfeatures, (dg, dv, do, dx, dnull)
 
 
 def _null_gradients(null_bias: Tensor, log_total_NT: Tensor, mean_dot_NT: Tensor) -> Tensor:

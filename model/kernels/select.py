@@ -31,7 +31,6 @@ RECOMPUTE_ABOVE: Final = 1 << 24
 
 
 def requested() -> str:
-    """What the environment asks for."""
     name = os.environ.get(VARIABLE) or "auto"
     if name not in NAMES:
         raise UsageError(
@@ -50,7 +49,6 @@ def request(name: str | None) -> None:
 
 
 def chosen(like: Tensor) -> Kernel:
-    """The implementation for tensors on a device."""
     name = requested()
     if name == "auto":
         name = automatic(str(like.device)) if like.device.type == "cuda" else "strips"
@@ -59,15 +57,19 @@ def chosen(like: Tensor) -> Kernel:
     return _KERNELS[name]
 
 
+def refusal(device: str) -> str | None:
+    """Why the Triton kernels are not used on a device; None if they agree with the reference."""
+    try:
+        from tangobench.model.kernels.triton.check import disagreement
+    except ImportError:
+        return "triton is not installed (pip install 'tangobench[gpu]')"
+    return disagreement(device)
+
+
 @functools.cache
 def automatic(device: str) -> Kernel:
     """Triton where it agrees with naive on this device, checked once per process."""
-    try:
-        from tangobench.model.kernels.triton.check import disagreement
-
-        why = disagreement(device)
-    except ImportError:
-        why = "triton is not installed (pip install 'tangobench[gpu]')"
+    why = refusal(device)
     if why is None:
         return "triton"
     print(f"kernel: batched, because {why}", file=sys.stderr)

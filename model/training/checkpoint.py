@@ -19,7 +19,7 @@ import safetensors.torch
 import torch
 
 from tangobench.errors import CorruptionError, InputError, MismatchError
-from tangobench.model.training.optim import MOMENTS
+from tangobench.model.training.optim import MOMENTS, load_optimizer
 from tangobench.model.training.recipes import Run
 from tangobench.model.training.runs import described_run
 from tangobench.pipeline.core.files import PARTIAL, read_untrusted, size_untrusted, write_atomic
@@ -46,7 +46,6 @@ class Checkpoint:
 
     @property
     def step(self) -> int:
-        """Finished steps."""
         return int(self.meta["step"])
 
     def group(self, prefix: str) -> dict[str, torch.Tensor]:
@@ -56,7 +55,6 @@ class Checkpoint:
 
 
 def describe(run: Run, loader: dict[str, Any], provenance: dict[str, Any]) -> dict[str, Any]:
-    """The JSON part of a checkpoint, without what `save` adds."""
     return {
         "format": FORMAT,
         "run": run.name,
@@ -99,13 +97,11 @@ def _all(folder: Path) -> list[Path]:
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint of a run, if there is one."""
     found = _all(folder)
     return found[-1] if found else None
 
 
 def load(path: Path) -> Checkpoint:
-    """A checkpoint, every byte of it checked."""
     folder = path.parents[1]  # the run's: a link named `checkpoints` is not followed either
     try:
         meta = unseal(read_untrusted(path, folder=folder))
@@ -178,7 +174,6 @@ def _corrupt(path: Path, why: str) -> CorruptionError:
 
 
 def require_run(checkpoint: Checkpoint, run: Run, path: Path) -> None:
-    """Refuse the checkpoint of another run."""
     found = checkpoint.meta["run_sha256"]
     if found == run.sha256:
         return
@@ -210,14 +205,6 @@ def run_of(checkpoint: Checkpoint, path: Path) -> Run:
     return run
 
 
-def generator_state(checkpoint: Checkpoint, path: Path) -> torch.Tensor:
-    """The state of torch's generator."""
-    found, like = checkpoint.tensors.get("generator.cpu"), torch.get_rng_state()
-    if found is None or found.dtype != like.dtype or found.shape != like.shape:
-        raise _corrupt(path, "it has no state of the generator")
-    return found
-
-
 def restore_weights(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) -> None:
     """Put the weights into a model, refusing other names or shapes."""
     weights = checkpoint.group("model")
@@ -225,11 +212,19 @@ def restore_weights(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) 
     model.load_state_dict(weights)
 
 
-def require_moments(model: torch.nn.Module, checkpoint: Checkpoint, path: Path) -> None:
-    """Refuse moments of other names or shapes than the parameters'."""
+def restore_optimizer(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint, path: Path
+) -> None:
+    """Put back the moments, refusing other names or shapes, and the state of torch's generator."""
     parameters = dict(model.named_parameters()) if checkpoint.step else {}
     like = {f"{moment}.{name}": p for name, p in parameters.items() for moment in MOMENTS}
-    _require_shapes(checkpoint.group("optimizer"), like, "optimizer", path)
+    moments = checkpoint.group("optimizer")
+    _require_shapes(moments, like, "optimizer", path)
+    load_optimizer(model, optimizer, moments, checkpoint.step)
+    state, now = checkpoint.tensors.get("generator.cpu"), torch.get_rng_state()
+    if state is None or state.dtype != now.dtype or state.shape != now.shape:
+        raise _corrupt(path, "it has no state of the generator")
+    torch.set_rng_state(state)
 
 
 def _require_shapes(

@@ -37,7 +37,6 @@ class World:
         return self.rank == 0
 
     def sum_gradients(self, model: nn.Module) -> None:
-        """Add up every parameter's gradient over all ranks."""
         if self.size == 1:
             return
         gradients = []
@@ -52,13 +51,11 @@ class World:
             gradient.copy_(part.view_as(gradient))
 
     def summed(self, values: torch.Tensor) -> torch.Tensor:
-        """Add up numbers over all ranks, in place."""
         if self.size > 1:
             _together(lambda: dist.all_reduce(values))
         return values
 
     def wait(self) -> None:
-        """Let every rank arrive."""
         if self.size > 1:
             _together(dist.barrier)
 

@@ -48,11 +48,9 @@ class Batch:
 
     @property
     def tokens(self) -> int:
-        """Tokens without padding."""
         return int(self.lengths_B.sum())
 
     def part(self, places: NDArray) -> Batch:
-        """Some rows of the batch, padded to the longest of these."""
         longest = int(self.lengths_B[places].max())
         return Batch(
             self.step,
@@ -210,7 +208,6 @@ class Loader:
             stream.close()
 
     def at(self, step: int) -> Batch:
-        """The batch of one step."""
         turn, which = divmod(step, len(self._streams))
         place = turn % _TURNS
         return self._streams[which].batch(self._order(which, turn - place)[place], step)
@@ -225,7 +222,6 @@ class Loader:
         return self._ahead[which][1]
 
     def state(self) -> dict[str, Any]:
-        """All that a restart needs."""
         roots = {"root": self._lock.root, "content_root": self._lock.content_root}
         return {"step": self.step, **roots}
 
@@ -255,7 +251,6 @@ def rows_at(positions: NDArray, *, rows: int, seed: int, stream: str) -> NDArray
 
 
 def permute(indices: NDArray, *, rows: int, seed: int, epoch: int, stream: str) -> NDArray:
-    """The images of `indices` under the permutation of one epoch."""
     half = max(1, ((rows - 1).bit_length() + 1) // 2)  # the next power of four: at most 4 walks
     text = f"tangobench-order/1 seed={seed} epoch={epoch} stream={stream} rows={rows}"
     keys = np.frombuffer(hashlib.sha512(text.encode()).digest(), "<u8")  # eight rounds

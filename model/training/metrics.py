@@ -28,14 +28,7 @@ from tangobench.model.language import LanguageModel
 from tangobench.model.training.loader import Batch, Stream, configs_of
 from tangobench.model.training.optim import autocast
 from tangobench.model.training.recipes import Recipe
-from tangobench.pipeline.core.files import (
-    LOG_BYTES,
-    PARTIAL,
-    explain_os_errors,
-    read_untrusted,
-    write_all,
-    write_atomic,
-)
+from tangobench.pipeline.core import files
 from tangobench.pipeline.core.sealed import LINE, seal, unseal
 from tangobench.pipeline.reading import Dataset
 
@@ -57,30 +50,32 @@ class MetricsLog:
         kept = read_metrics(path)[:first_step]
         if len(kept) < first_step:
             raise _corrupt(path, f"it has {len(kept):,} steps, the checkpoint {first_step:,}")
-        for left in path.parent.glob(f"{PARTIAL}*"):  # of a process that was killed
+        for left in path.parent.glob(f"{files.PARTIAL}*"):  # of a process that was killed
             left.unlink()
-        write_atomic(path, b"".join(seal(row, LINE) for row in kept))
+        files.write_atomic(path, b"".join(seal(row, LINE) for row in kept))
         self._path = path
-        with explain_os_errors(path, 0):
+        with files.explain_os_errors(path, 0):
             self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
-        self._events = _event_writer(path.parent / "events", first_step) if tensorboard else None
+        self._events: Any = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._events = SummaryWriter(str(path.parent / "events"), purge_step=first_step)
 
     def write(self, row: dict[str, Any]) -> None:
-        """Add one step."""
         line = seal(row, LINE)
-        with explain_os_errors(self._path, len(line)):
-            write_all(self._file, line)
+        with files.explain_os_errors(self._path, len(line)):
+            files.write_all(self._file, line)
         if self._events is not None:
             for name, value in _scalars(row):
                 self._events.add_scalar(name, value, row["step"])
 
     def sync(self) -> None:
         """Make all lines durable: a checkpoint never has more steps than the log."""
-        with explain_os_errors(self._path, 0):
+        with files.explain_os_errors(self._path, 0):
             os.fsync(self._file)
 
     def close(self) -> None:
-        """Finish both files."""
         os.close(self._file)
         if self._events is not None:
             self._events.close()
@@ -97,7 +92,7 @@ def _scalars(row: dict[str, Any]) -> Iterator[tuple[str, float]]:
 def read_metrics(path: Path, *, steps: int | None = None) -> list[dict[str, Any]]:
     """All whole lines, none if there is no file; with `steps`, exactly that many must be there."""
     try:
-        lines = read_untrusted(path, limit=LOG_BYTES).split(b"\n")
+        lines = files.read_untrusted(path, limit=files.LOG_BYTES).split(b"\n")
     except FileNotFoundError:
         lines = [b""]
     except OSError as error:
@@ -143,13 +138,6 @@ def require_tensorboard() -> None:
         )
 
 
-def _event_writer(folder: Path, first_step: int) -> Any:
-    require_tensorboard()
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder), purge_step=first_step)
-
-
 class Validation:
     """The fixed validation rows of a run; configs without validation rows are left out."""
 
@@ -158,12 +146,14 @@ class Validation:
         budget = int(_SHARE * 3 * recipe.steps * recipe.batch / POINTS / max(1, len(configs)))
         self._precision = recipe.precision
         self._batches: dict[str, Batch] = {}
+        self.rows = 0
         for config in configs:
             stream = Stream(dataset, config, "validation", context=recipe.context)
             count = min(len(stream), _MOST_ROWS, max(4, budget))
             rows = np.linspace(0, max(0, len(stream) - 1), count).astype(np.int64)
             if count:
                 self._batches[config] = stream.batch(rows)
+                self.rows += count
             stream.close()
 
     @torch.no_grad()
@@ -193,7 +183,6 @@ class Meter:
         self._tokens = 0
 
     def add(self, batch: Batch, seconds: float) -> None:
-        """Count one step."""
         self._flop += useful_flop(self._config, batch.lengths_B.tolist(), batch.targets)
         self._seconds += seconds
         self._tokens += batch.tokens
@@ -206,7 +195,6 @@ class Meter:
 
 
 def gemm_rate(device: str, precision: str) -> float:
-    """FLOP/s of a square product on a device."""
     a = torch.ones(_GEMM, _GEMM, device=device, dtype=DTYPES[precision])
     return 2.0 * _GEMM**3 / best(lambda: float((a @ a)[0, 0]))  # waits for a GPU
 

@@ -27,7 +27,6 @@ MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
 def is_decayed(name: str) -> bool:
-    """Whether weight decay applies to a parameter of the state dict."""
     leaf = name.rpartition(".")[2]
     if leaf not in DECAYED | FREE:
         raise ValueError(f"parameter {name!r} is in no weight-decay group")
@@ -35,7 +34,6 @@ def is_decayed(name: str) -> bool:
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
-    """AdamW with decoupled decay on matrices only."""
     named = list(model.named_parameters())
     return torch.optim.AdamW(
         [
@@ -62,7 +60,6 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Use `rate` for the next step in every group."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
@@ -96,6 +93,5 @@ def load_optimizer(
 
 
 def autocast(device: str, precision: Precision) -> torch.autocast:
-    """Compute in bfloat16 where the recipe says so."""
     kind = device.partition(":")[0]
     return torch.autocast(kind, torch.bfloat16, enabled=precision == "bf16")

@@ -120,6 +120,9 @@ def _base(name: object, path: Path) -> dict[str, Any]:
 def _renamed(fields: dict[str, Any], where: str) -> dict[str, Any]:
     if MATCH in fields and "target_params" in fields:
         raise _bad(where, MATCH, fields[MATCH], f"one of {MATCH} and target_params")
+    count = fields.get(MATCH, 1)
+    if type(count) is not int or not 1 <= count <= _LARGEST_MODEL:
+        raise _bad(where, MATCH, count, f"a number of parameters from 1 to {_LARGEST_MODEL:,}")
     return {"target_params" if name == MATCH else name: v for name, v in fields.items()}
 
 
@@ -135,8 +138,12 @@ def _checked(values: dict[str, Any], where: str) -> Recipe:
         if name in ("name", "dataset", "profile"):
             _require_name(name, value, where)
     recipe = parse(Recipe, {**values, "family": "study"}, where=where)
-    if max(recipe.beta1, recipe.beta2) >= 1 or min(recipe.eps, recipe.clip, recipe.lr_peak) <= 0:
-        raise _bad(where, "beta1, beta2", 1, "betas below 1, and eps, clip and lr_peak above 0")
+    for name in ("beta1", "beta2"):
+        if getattr(recipe, name) >= 1:
+            raise _bad(where, name, getattr(recipe, name), "a number below 1")
+    for name in ("eps", "clip", "lr_peak"):
+        if getattr(recipe, name) <= 0:
+            raise _bad(where, name, getattr(recipe, name), "a number above 0")
     if recipe.vocabulary is not None or recipe.dataset in CATALOGUE:
         total = recipe.model_config().total_params
         if total > _LARGEST_MODEL:

@@ -17,18 +17,8 @@ from typing import Any, Final, Literal
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
-from tangobench.model.config import (
-    ARCHS,
-    LATER,
-    SHARED,
-    TARGET_PARAMS,
-    WIDTH_STEP,
-    Arch,
-    ModelConfig,
-    Weighting,
-    formula,
-    matched,
-)
+from tangobench.model import config as models
+from tangobench.model.config import ARCHS, TARGET_PARAMS, WIDTH_STEP, Arch, ModelConfig
 from tangobench.pipeline.core.hashing import digest
 
 Family = Literal["published", "mini", "sample", "ablation", "study"]
@@ -36,8 +26,8 @@ Precision = Literal["bf16", "fp32", "fp64"]
 
 SEED_PAIRS: Final = ((17, 101), (23, 103), (41, 107))  # (initialisation, data order), §4
 # Fields of the model that recipes got later, with the paper's choice; then the others.
-_WHOLE: Final[dict[str, Any]] = {"window": 64, "null_gate": True, "temperature": True, **LATER}
-_LATER: Final[dict[str, Any]] = _WHOLE | dict.fromkeys(("budget_macs", "vocabulary", "width"))
+_WHOLE: Final = {"window": 64, "null_gate": True, "temperature": True, **models.LATER}
+_LATER: Final = _WHOLE | dict.fromkeys(("budget_macs", "vocabulary", "width"))
 _GPT2_IDS: Final = CATALOGUE["fineweb"].vocabulary
 _FIXED: Final = ("name", "family", "dataset", "arch")  # what `varied` does not change
 
@@ -72,7 +62,7 @@ class Recipe:
     null_gate: bool = _WHOLE["null_gate"]
     temperature: bool = _WHOLE["temperature"]
     shared: bool | None = _WHOLE["shared"]
-    weighting: Weighting = _WHOLE["weighting"]
+    weighting: models.Weighting = _WHOLE["weighting"]
     init_scale: int | None = _WHOLE["init_scale"]
     budget_macs: int | None = _LATER["budget_macs"]
     vocabulary: int | None = _LATER["vocabulary"]
@@ -81,7 +71,7 @@ class Recipe:
     """None lets `target_params` choose it."""
 
     def __post_init__(self) -> None:
-        if self.shared == (self.arch in SHARED):  # the same run, whether it is said or not
+        if self.shared == (self.arch in models.SHARED):  # the same run, whether it is said or not
             object.__setattr__(self, "shared", None)
         self._check_warmup()
         if self.budget_macs is not None:
@@ -105,7 +95,7 @@ class Recipe:
         fields |= {**sizes, "vocabulary": self._model_vocabulary()}
         if self.width is not None:
             return ModelConfig(arch=self.arch, width=self.width, **fields)
-        coarse = matched(self.arch, self.target_params, **fields)
+        coarse = models.matched(self.arch, self.target_params, **fields)
         return coarse if self.width_step == WIDTH_STEP else _refined(coarse, self.width_step)
 
     def _model_vocabulary(self) -> int:
@@ -119,18 +109,16 @@ class Recipe:
 
     @property
     def folder(self) -> str:
-        """Name of the dataset folder inside OUT."""
         return f"{self.dataset}-{self.profile}"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, for checkpoints and results."""
-        values = dataclasses.asdict(self)
+        values = {name: getattr(self, name) for name in self.__slots__}
         return {k: v for k, v in values.items() if k not in _LATER or v != _LATER[k]}
 
     @property
     def step_macs(self) -> int:
         """Forward multiply–accumulates of one step by the paper's formulas."""
-        return self.batch * sum(formula(self.model_config(), self.context).values())
+        return self.batch * sum(models.formula(self.model_config(), self.context).values())
 
     @property
     def unablated(self) -> str:
@@ -294,6 +282,5 @@ def find(name: str, seed_pair: tuple[int, int] | None = None) -> Run:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint at the name that was probably meant."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f", did you mean {near[0]}?" if near else ""

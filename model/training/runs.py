@@ -26,12 +26,12 @@ from tangobench import __version__
 from tangobench.errors import CorruptionError, TangobenchError, UsageError
 from tangobench.model.config import ARCHS, Arch, is_known
 from tangobench.model.training.recipes import Recipe, Run
-from tangobench.pipeline.core.files import read_untrusted, write_atomic
+from tangobench.pipeline.core.files import read_untrusted
 from tangobench.pipeline.core.hashing import digest, sha256_bytes
 from tangobench.pipeline.core.lock import NAME
 from tangobench.pipeline.core.remote import Place, place_of
 
-_DATA: Final = "dataset.txt"
+DATASET: Final = "dataset.txt"  # where the data is, if not at OUT/DATASET-PROFILE
 _LONGEST: Final = 1 << 16
 _NAME: Final = re.compile(NAME)
 _RECIPE: Final = TypeAdapter(Recipe)
@@ -41,7 +41,6 @@ _DECIDING: Final = ("model", "eval/scoring")
 
 
 def run_folder(out: Path, run: Run) -> Path:
-    """The folder of a run's checkpoints and metrics."""
     return out / "runs" / run.name
 
 
@@ -59,19 +58,8 @@ def find_run_folder(given: str | Path, out: str | Path) -> Path:
     )
 
 
-def note_dataset(out: Path, run: Run, data: str) -> None:
-    """Remember the dataset folder of a run, if it is not the usual one."""
-    place = place_of(data)
-    if isinstance(place, Path):
-        place = place.absolute()
-        if place == (out / run.recipe.folder).absolute():
-            return
-    write_atomic(run_folder(out, run) / _DATA, str(place).encode("utf-8", "surrogateescape"))
-
-
 def dataset_place(out: Path, run: Run) -> Place:
-    """Where the dataset of a run is."""
-    note = run_folder(out, run) / _DATA
+    note = run_folder(out, run) / DATASET
     try:
         return place_of(read_untrusted(note, limit=_LONGEST).decode("utf-8", "surrogateescape"))
     except FileNotFoundError:
@@ -126,7 +114,6 @@ def deciding_files() -> dict[str, bytes]:
 
 @functools.cache
 def code_sha256() -> str:
-    """One hash over every module that trains and scores."""
     return digest({name: sha256_bytes(data) for name, data in deciding_files().items()})
 
 
@@ -147,7 +134,6 @@ def commit() -> str | None:
 
 
 def provenance(device: str) -> dict[str, Any]:
-    """Versions and the machine, for checkpoints and results."""
     import torch  # not at the top: `tables` reads runs without it
 
     return {

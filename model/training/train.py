@@ -26,35 +26,20 @@ from tangobench.errors import InputError, ResourceError, UsageError
 from tangobench.model import build
 from tangobench.model.kernels import select
 from tangobench.model.language import LanguageModel
-from tangobench.model.training import checkpoint, plan
+from tangobench.model.training import checkpoint, metrics, optim, plan
 from tangobench.model.training.distributed import World, world
 from tangobench.model.training.loader import Batch, Loader
-from tangobench.model.training.metrics import (
-    POINTS,
-    Meter,
-    MetricsLog,
-    Validation,
-    require_tensorboard,
-    trace,
-)
-from tangobench.model.training.optim import (
-    autocast,
-    learning_rate,
-    load_optimizer,
-    make_optimizer,
-    optimizer_tensors,
-    set_learning_rate,
-)
 from tangobench.model.training.recipe_files import as_toml
 from tangobench.model.training.recipes import RECIPES, Precision, Run
-from tangobench.model.training.runs import dataset_place, note_dataset, provenance, run_folder
+from tangobench.model.training.runs import DATASET, dataset_place, provenance, run_folder
 from tangobench.pipeline.core.files import exclusive, explain_os_errors, write_atomic
-from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.progress import Reporter, units
 from tangobench.pipeline.core.remote import place_of
 from tangobench.pipeline.reading import Dataset, open_dataset
 from tangobench.pipeline.tokenizer.use import save
 
 CHECKPOINTS_PER_RUN: Final = 40
+_ONE_REQUEST: Final = 2.0  # seconds: a launcher that is killed sends SIGTERM once per thread
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +62,7 @@ def train(run: Run, options: Options, reporter: Reporter | None = None) -> Path:
     folder = run_folder(options.out, run)
     dataset = dataset_of(run, options.out, options.data)
     if options.tensorboard:
-        require_tensorboard()
+        metrics.require_tensorboard()
     with contextlib.ExitStack() as stack:
         peers = stack.enter_context(world(options.device))
         if peers.leads:
@@ -87,7 +72,7 @@ def train(run: Run, options: Options, reporter: Reporter | None = None) -> Path:
         loader = stack.enter_context(Loader(dataset, seed=run.order_seed, **sizes))
         trainer = Trainer(run, options, loader, peers, reporter or Reporter(quiet=True))
         if peers.leads and options.validate_every != 0:
-            trainer.validation = Validation(dataset, run.recipe)
+            trainer.validation = metrics.Validation(dataset, run.recipe)
         stack.enter_context(_stopped_by_sigterm(trainer))
         trainer.train()
     return folder
@@ -100,10 +85,14 @@ def _stopped_by_sigterm(trainer: Trainer) -> Iterator[None]:
         yield
         return
 
+    first = math.inf
+
     def stop(*_: object) -> None:
-        if trainer.stopping:
+        nonlocal first
+        now, trainer.stopping = time.monotonic(), True
+        first = min(first, now)
+        if now - first > _ONE_REQUEST:
             raise KeyboardInterrupt
-        trainer.stopping = True
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
@@ -117,7 +106,10 @@ def _note(run: Run, options: Options, folder: Path, dataset: Dataset) -> None:
     with explain_os_errors(folder, 0):
         save(dataset.folder, dataset.lock, folder)
         if options.data is not None:
-            note_dataset(options.out, run, options.data)
+            place = place_of(options.data)
+            place = place.absolute() if isinstance(place, Path) else place
+            if place != (options.out / run.recipe.folder).absolute():
+                write_atomic(folder / DATASET, str(place).encode("utf-8", "surrogateescape"))
         if run.recipe.name not in RECIPES:
             write_atomic(folder / "recipe.toml", as_toml(run.recipe).encode())
 
@@ -157,18 +149,17 @@ class Trainer:
         self.checkpoints = self.folder / "checkpoints"
         recipe = run.recipe
         dtype = torch.float64 if recipe.precision == "fp64" else torch.float32
-        self.model = build(
-            recipe.model_config(), seed=run.init_seed, device=options.device, dtype=dtype
-        )
-        self.optimizer = make_optimizer(self.model, recipe)
+        config, device = recipe.model_config(), options.device
+        self.model = build(config, seed=run.init_seed, device=device, dtype=dtype)
+        self.optimizer = optim.make_optimizer(self.model, recipe)
         rows = -(-recipe.batch // peers.size)
         self.microbatch = options.microbatch or plan.microbatch(
             self.model, rows, recipe.context, recipe.precision
         )
         default = min(1000, max(10, recipe.steps // CHECKPOINTS_PER_RUN))
         self.checkpoint_every = options.checkpoint_every or default
-        self.validate_every = options.validate_every or max(1, recipe.steps // POINTS)
-        self.validation: Validation | None = None
+        self.validate_every = options.validate_every or max(1, recipe.steps // metrics.POINTS)
+        self.validation: metrics.Validation | None = None
         # Nothing draws from the global generator; seeded, its state in checkpoints is a constant.
         torch.manual_seed(run.init_seed)
         self._resume()
@@ -184,25 +175,27 @@ class Trainer:
             return
         if first:
             self.reporter.say(f"{self.run.name}: going on from step {first:,}")
-        meter = None if self.reporter.quiet else Meter(self.run.recipe, self.options.device)
-        self.reporter.noun = "step"
-        self.reporter.start(self.run.name, last, last)
+        meter = None if self.reporter.quiet else metrics.Meter(self.run.recipe, self.options.device)
+        self.reporter.start(self.run.name, last, last, noun="step")
         for _ in range(first):
             self.reporter.advance(1.0, reused=True)
         with contextlib.ExitStack() as stack:
-            log = self._open_log(stack)
-            profile = None
+            log = profile = None
+            if self.peers.leads:
+                path, sinks = self.folder / "metrics.jsonl", self.options.tensorboard
+                log = metrics.MetricsLog(path, first_step=first, tensorboard=sinks)
+                stack.enter_context(contextlib.closing(log))
             if self.options.trace:
-                profile = stack.enter_context(trace(self.folder / "trace.json"))
+                profile = stack.enter_context(metrics.trace(self.folder / "trace.json"))
             while self.loader.step < last:
                 row = self._logged_step(next(self.loader), last, log, meter)
                 if profile is not None:
                     profile.step()
         self.reporter.finish()
-        self.reporter.say(f"{self.run.name}: {_state(row)} · {meter}")
+        self.reporter.say(f"{self.run.name}: {self._state(row)} · {meter}")
 
     def _logged_step(
-        self, batch: Batch, last: int, log: MetricsLog | None, meter: Meter | None
+        self, batch: Batch, last: int, log: metrics.MetricsLog | None, meter: metrics.Meter | None
     ) -> dict[str, Any]:
         """A step with all that is written down about it, and a checkpoint where it is due."""
         row = self._step(batch)
@@ -226,12 +219,22 @@ class Trainer:
         if found := self.validation.nll(self.model, self.microbatch):
             row["validation_nll"] = found
             if done != last:
-                self.reporter.say(f"step {done:,}: {_state(row)}")
+                self.reporter.say(f"step {done:,}: {self._state(row)}")
+
+    def _state(self, row: dict[str, Any]) -> str:
+        """Loss and, where it was measured, validation NLL of a step."""
+        found, loss = row.get("validation_nll", {}), f"loss {row['loss']:.4f}"
+        if self.validation is None or not found:
+            return loss
+        parts = [
+            f"{name} {nll:.4f}" if len(found) > 1 else f"{nll:.4f}" for name, nll in found.items()
+        ]
+        return f"{loss} · validation NLL {', '.join(parts)} on {units(self.validation.rows, 'row')}"
 
     def _step(self, batch: Batch) -> dict[str, Any]:
         began = time.monotonic()
         recipe = self.run.recipe
-        rate = learning_rate(recipe, batch.step)
+        rate = optim.learning_rate(recipe, batch.step)
         # Asked to stop on one rank, all stop after the same step.
         mine = self._accumulate(batch)
         asked = torch.tensor(float(self.stopping), dtype=mine.dtype).to(mine.device)
@@ -242,7 +245,7 @@ class Trainer:
         loss, stop, norm = torch.cat((totals, clipped.double()[None])).tolist()
         if not (math.isfinite(loss) and math.isfinite(norm)):
             raise self._not_finite(batch, loss, norm)
-        set_learning_rate(self.optimizer, rate)
+        optim.set_learning_rate(self.optimizer, rate)
         self.optimizer.step()
         seconds = time.monotonic() - began
         return {
@@ -259,14 +262,11 @@ class Trainer:
 
     def _accumulate(self, batch: Batch) -> torch.Tensor:
         """The batch's gradient, with smaller microbatches if memory runs out and none was asked."""
+        precision, peers = self.run.recipe.precision, self.peers
         while True:
             try:
                 return accumulate(
-                    self.model,
-                    batch,
-                    microbatch=self.microbatch,
-                    precision=self.run.recipe.precision,
-                    peers=self.peers,
+                    self.model, batch, microbatch=self.microbatch, precision=precision, peers=peers
                 )
             except (MemoryError, RuntimeError) as error:
                 if not plan.ran_out(error):
@@ -274,16 +274,8 @@ class Trainer:
                 if self.options.microbatch is not None or self.microbatch == 1:
                     raise self._out_of_memory(batch) from None
             self.microbatch = max(1, self.microbatch // 2)
-            if self.options.device != "cpu":
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()  # nothing without a GPU
             self.reporter.say(f"out of memory: going on with microbatch {self.microbatch}")
-
-    def _open_log(self, stack: contextlib.ExitStack) -> MetricsLog | None:
-        if not self.peers.leads:
-            return None
-        path, tensorboard = self.folder / "metrics.jsonl", self.options.tensorboard
-        log = MetricsLog(path, first_step=self.loader.step, tensorboard=tensorboard)
-        return stack.enter_context(contextlib.closing(log))
 
     def _resume(self) -> None:
         path = checkpoint.latest(self.checkpoints)
@@ -293,14 +285,11 @@ class Trainer:
         checkpoint.require_run(found, self.run, path)
         self.loader.restore(found.meta["loader"])
         checkpoint.restore_weights(self.model, found, path)
-        checkpoint.require_moments(self.model, found, path)
-        load_optimizer(self.model, self.optimizer, found.group("optimizer"), found.step)
-        torch.set_rng_state(checkpoint.generator_state(found, path))
+        checkpoint.restore_optimizer(self.model, self.optimizer, found, path)
 
     def _tensors(self) -> dict[str, torch.Tensor]:
-        """Weights and moments."""
         tensors = {f"model.{n}": t for n, t in self.model.state_dict().items()}
-        moments = optimizer_tensors(self.model, self.optimizer)
+        moments = optim.optimizer_tensors(self.model, self.optimizer)
         return tensors | {f"optimizer.{n}": t for n, t in moments.items()}
 
     def _state_sha256(self) -> str:
@@ -312,7 +301,7 @@ class Trainer:
                 hashed.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
         return hashed.hexdigest()
 
-    def _save(self, log: MetricsLog | None) -> None:
+    def _save(self, log: metrics.MetricsLog | None) -> None:
         if log is not None:
             log.sync()
         if self.peers.leads:
@@ -356,12 +345,7 @@ class Trainer:
 
 
 def accumulate(
-    model: LanguageModel,
-    batch: Batch,
-    *,
-    microbatch: int,
-    precision: Precision,
-    peers: World,
+    model: LanguageModel, batch: Batch, *, microbatch: int, precision: Precision, peers: World
 ) -> torch.Tensor:
     """Leave this rank's part of the batch's gradient in `.grad`; gives its part of the mean NLL."""
     model.zero_grad(set_to_none=True)
@@ -370,17 +354,8 @@ def accumulate(
     total = torch.zeros((), dtype=torch.float64, device=device)
     for part in batch.microbatches(microbatch, rank=peers.rank, world=peers.size):
         tokens, places = part.on(device, model.config.vocabulary)
-        with autocast(device.type, precision):
+        with optim.autocast(device.type, precision):
             nll = model.loss_at(tokens, places)
         (nll / targets).backward()
         total += nll.detach().double() / targets
     return total
-
-
-def _state(row: dict[str, Any]) -> str:
-    """Loss and, where it was measured, validation NLL of a step."""
-    found = row.get("validation_nll", {})
-    parts = [
-        f"{config} {nll:.4f}" if len(found) > 1 else f"{nll:.4f}" for config, nll in found.items()
-    ]
-    return f"loss {row['loss']:.4f}" + (f" · validation NLL {', '.join(parts)}" if parts else "")

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias, TypedDict
 import numpy as np
 import pyarrow as pa
 
+from tangobench.pipeline.core.hashing import utf8_and_offsets
 from tangobench.pipeline.core.store import Record, Store
 
 NDArray = np.ndarray[Any, Any]
@@ -27,7 +28,6 @@ Column: TypeAlias = NDArray | pa.Array
 
 
 def pack(columns: Mapping[str, Column]) -> bytes:
-    """One-dimensional arrays as bytes."""
     arrays: dict[str, NDArray] = {}
     for name, column in columns.items():
         arrays |= {name: column} if isinstance(column, np.ndarray) else pack_texts(name, column)
@@ -52,12 +52,10 @@ def header(entries: Iterable[tuple[str, Any, int]]) -> bytes:
 
 
 def padding(size: int) -> bytes:
-    """What follows an array of `size` bytes."""
     return bytes(-size % 8)
 
 
 def unpack(data: Any) -> dict[str, NDArray]:
-    """Views of the arrays in a buffer."""
     view = memoryview(data)
     start = 8 + int.from_bytes(view[:8], "little")
     found = {}
@@ -81,14 +79,9 @@ class Section(NamedTuple):
     length: int
 
     @classmethod
-    def at(cls, address: str, bounds: Sequence[int], number: int) -> Section:
-        """One of the sections of an object, given where each begins."""
-        return cls(address, bounds[number], bounds[number + 1] - bounds[number])
-
-    @classmethod
     def of(cls, record: Record[Sections], number: int) -> Section:
-        """One of the sections of a finished unit."""
-        return cls.at(record.address, record.result["bounds"], number)
+        start, stop = record.result["bounds"][number : number + 2]
+        return cls(record.address, start, stop - start)
 
 
 def pack_sections(sections: Iterable[Mapping[str, Column]]) -> tuple[bytes, list[int]]:
@@ -105,29 +98,20 @@ def pack_ranges(columns: Mapping[str, Column], cuts: Iterable[int]) -> tuple[byt
 
 
 def read(section: Section, store: Store) -> dict[str, NDArray]:
-    """The arrays of a section."""
-    return unpack(store.read_range(*section))
+    return unpack(store.read(*section))
 
 
 def pack_texts(name: str, texts: Sequence[str] | pa.Array) -> dict[str, NDArray]:
     """Texts as two arrays, their UTF-8 bytes and offsets; a null becomes an empty text."""
     if not isinstance(texts, pa.Array):
         texts = pa.array(texts, pa.large_string())
-    texts = texts.fill_null("") if texts.null_count else texts
-    _, bounds, values = texts.buffers()
-    first, stop = texts.offset, texts.offset + len(texts) + 1
-    offsets = np.zeros(1, np.int64)
-    if len(texts):
-        offsets = np.frombuffer(bounds, np.int64)[first:stop]
-    raw = np.frombuffer(b"" if values is None else values, np.uint8)
-    return {name: raw[offsets[0] : offsets[-1]], f"{name}_offsets": offsets - offsets[0]}
+    raw, offsets = utf8_and_offsets(texts)
+    return {name: raw, f"{name}_offsets": offsets}
 
 
 def unpack_texts(arrays: Mapping[str, NDArray], name: str) -> list[str]:
-    """The texts that `pack_texts` stored."""
-    data = arrays[name].tobytes()
-    bounds = arrays[f"{name}_offsets"].tolist()
-    return [data[a:b].decode() for a, b in pairwise(bounds)]
+    found: list[str] = arrow_texts(arrays, name).to_pylist()
+    return found
 
 
 def arrow_texts(arrays: Mapping[str, NDArray], name: str) -> pa.Array:
@@ -138,7 +122,6 @@ def arrow_texts(arrays: Mapping[str, NDArray], name: str) -> pa.Array:
 
 
 def offsets_of(lengths: Sequence[int] | NDArray) -> NDArray:
-    """Running sums of lengths, from 0."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

@@ -13,6 +13,7 @@ import dataclasses
 import errno
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypedDict, TypeVar
@@ -110,7 +111,6 @@ class Unit:
     part: str = ""
 
     def key(self) -> Any:
-        """What decides the output, as JSON values."""
         return self.inputs.key() if isinstance(self.inputs, Arguments) else self.inputs
 
 
@@ -123,7 +123,6 @@ class Stage(Generic[A, R_co]):
     run: Callable[[A, Store], Output[R_co] | Streamed[R_co]]
 
     def unit(self, label: str, args: A, weight: float = 1.0, part: str = "") -> Unit:
-        """A unit of this stage."""
         return Unit(label, args, None, weight, part)
 
 
@@ -135,27 +134,22 @@ class Task:
     unit: Unit
     key: str
     store: Store
+    shown: str
+    """The stage's name for people."""
 
     @property
     def where(self) -> str:
-        """For messages."""
-        return f"in stage {self.stage.name}, unit {self.unit.label}"
+        return f"in stage {self.shown}, unit {self.unit.label}"
 
 
-# Faults of a line or a device that may be gone a moment later.
-_PASSING: Final = (BlockingIOError, InterruptedError, TimeoutError, ConnectionResetError)
-_PASSING_CODES: Final = {errno.EIO, errno.ESTALE} | {
+# Faults of a line or a device that may be gone a moment later; network libraries raise OSErrors
+# without a number.
+_PASSING: Final = {
+    *(None, errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.ECONNRESET),
     *(errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTUNREACH),
+    *("store-unreachable", "disk-error"),
 }
-_PASSING_KINDS: Final = {"store-unreachable", "disk-error"}
 _PAUSES: Final = (1.0, 5.0)  # seconds before the second and the third try
-
-
-def _is_passing(error: OSError | TangobenchError) -> bool:
-    if isinstance(error, TangobenchError):
-        return error.kind in _PASSING_KINDS
-    # Network libraries raise OSErrors without a number.
-    return isinstance(error, _PASSING) or error.errno in {None, *_PASSING_CODES}
 
 
 def execute(task: Task) -> tuple[Record[Any], bool]:
@@ -163,14 +157,16 @@ def execute(task: Task) -> tuple[Record[Any], bool]:
 
     A passing I/O fault is tried again here, where the unit runs, so that every runner has it.
     """
-    for pause in (*_PAUSES, None):
+    pauses = iter(_PAUSES)
+    while True:
         try:
             return _attempt(task)
         except (OSError, TangobenchError) as error:
-            if pause is None or not _is_passing(error):
+            code = error.errno if isinstance(error, OSError) else error.kind
+            pause = next(pauses, None) if code in _PASSING else None
+            if pause is None:
                 raise _told(error, task) from None
         time.sleep(pause)
-    raise AssertionError("the last try returns or raises")
 
 
 def _attempt(task: Task) -> tuple[Record[Any], bool]:
@@ -186,10 +182,9 @@ def _attempt(task: Task) -> tuple[Record[Any], bool]:
     except (OSError, TangobenchError):
         raise
     except MemoryError:
+        why = f"out of memory {task.where}"
         fix = "run again with fewer --workers; finished units are kept"
-        raise ResourceError(
-            f"out of memory {task.where}", kind="out-of-memory", fix=fix, unit=unit.label
-        ) from None
+        raise ResourceError(why, kind="out-of-memory", fix=fix, unit=unit.label) from None
     except Exception as error:
         raise _portable(error, task.where) from None
 
@@ -201,15 +196,12 @@ def _told(error: OSError | TangobenchError, task: Task) -> Exception:
         return error
     if error.errno is None:
         return _portable(error, task.where)
-    full = error.errno in FULL
-    return ResourceError(
-        f"{os.strerror(error.errno)}: {error.filename or 'no file named'}, {task.where}",
-        kind="disk-full" if full else "system-error",
-        fix="free space there or set TMPDIR to a larger disk; the same command resumes"
-        if full
-        else "check that file, its disk and the system's limits; the same command resumes",
-        unit=task.unit.label,
-    )
+    why = f"{os.strerror(error.errno)}: {error.filename or 'no file named'}, {task.where}"
+    kind, fix = "system-error", "check that file, its disk and the system's limits"
+    if error.errno in FULL:
+        kind, fix = "disk-full", "free space there or set TMPDIR to a larger disk"
+    fix += "; the same command resumes"
+    return ResourceError(why, kind=kind, fix=fix, unit=task.unit.label)
 
 
 def _portable(error: Exception, where: str) -> Exception:
@@ -222,40 +214,39 @@ def _portable(error: Exception, where: str) -> Exception:
     return error
 
 
+@dataclass(frozen=True, slots=True)
 class Job:
     """One running build: a store, a runner and a reporter."""
 
-    def __init__(
-        self,
-        store: Store,
-        runner: Runner | None = None,
-        reporter: Reporter | None = None,
-        access: Access | None = None,
-    ) -> None:
-        self.store = store
-        self.access = access or Access()
-        self.runner = runner or SerialRunner()
-        self.reporter = reporter or Reporter(quiet=True)
-        self.stages: list[dict[str, Any]] = []
+    store: Store
+    runner: Runner = field(default_factory=SerialRunner)
+    reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
+    access: Access = field(default_factory=Access)
+    name: str = ""
+    stages: list[dict[str, Any]] = field(default_factory=list)
 
     def say(self, line: str) -> None:
-        """Tell the user something."""
         self.reporter.say(line)
+
+    def _shown(self, stage: str) -> str:
+        """A stage after the dataset that is built: `letters-keys`, not `fineweb-keys`."""
+        kind, _, step = stage.partition("-")
+        return f"{self.name or kind}-{step}" if step else stage
 
     def run(self, stage: Stage[Any, R], units: Sequence[Unit]) -> list[Record[R]]:
         """All records of a stage, in the order of its units."""
+        shown = self._shown(stage.name)
         tasks = [
-            Task(stage, unit, digest([stage.name, stage.version, unit.key()]), self.store)
+            Task(stage, unit, digest([stage.name, stage.version, unit.key()]), self.store, shown)
             for unit in units
         ]
-        parts: dict[str, float] = {}
+        parts: defaultdict[str, float] = defaultdict(float)
         for unit in units:
-            if unit.part:
-                parts[unit.part] = parts.get(unit.part, 0.0) + unit.weight
-        self.reporter.start(stage.name, len(units), sum(unit.weight for unit in units), parts)
+            parts[unit.part] += unit.weight
+        self.reporter.start(shown, len(units), sum(parts.values()), parts)
         records: list[Record[R]] = []
         reused = 0
-        results = self.runner.map(execute, tasks, [f"{stage.name}: {u.label}" for u in units])
+        results = self.runner.map(execute, tasks, [f"{shown}: {u.label}" for u in units])
         for unit, (record, was_there) in zip(units, results, strict=True):
             records.append(record)
             reused += was_there

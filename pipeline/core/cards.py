@@ -9,8 +9,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.catalogue import COLUMNS
-from tangobench.pipeline.core.lock import CARD_NAMES
+from tangobench.pipeline.core.lock import CARD_NAMES, groups_of
 from tangobench.pipeline.core.sealed import pretty_json
 
 NOT_STATED: Final = "unknown"
@@ -68,22 +67,18 @@ _KINDS: Final = {
 _SIZES: Final = ("n<1K", *("1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M"))
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a card says of the published files beyond their lock."""
-
-    columns: Mapping[str, Mapping[str, pa.DataType]] = field(default_factory=dict)
-    """Column to type, by config and by kind of side table."""
-    lengths: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
-    """Rows by number of tokens, up to a power of two, by `CONFIG/SPLIT`."""
+Columns = dict[str, dict[str, pa.DataType]]
+"""Column to type, by config and by kind of side table."""
+Lengths = dict[str, dict[int, int]]
+"""Rows by number of tokens, up to a power of two, by `CONFIG/SPLIT`."""
 
 
-def facts_of(lock: dict[str, Any], read: Callable[[str], pa.Buffer]) -> Facts:
-    """Columns and row lengths of published files; `read` gives a file's bytes."""
-    columns: dict[str, dict[str, pa.DataType]] = {}
-    lengths: dict[str, dict[int, int]] = {}
+def facts_of(lock: dict[str, Any], read: Callable[[str], pa.Buffer]) -> tuple[Columns, Lengths]:
+    """What a card says of published files beyond their lock; `read` gives bytes by sha256."""
+    columns: Columns = {}
+    lengths: Lengths = {}
     for shard in lock["shards"]:
-        reader = pa.ipc.open_stream(read(shard["path"]))
+        reader = pa.ipc.open_stream(read(shard["sha256"]))
         columns.setdefault(shard["config"], {f.name: f.type for f in reader.schema})
         found = lengths.setdefault(f"{shard['config']}/{shard['split']}", {})
         kind = reader.schema.field("tokens").type
@@ -97,21 +92,17 @@ def facts_of(lock: dict[str, Any], read: Callable[[str], pa.Buffer]) -> Facts:
                 found[1 << bound] = found.get(1 << bound, 0) + count
     for side in lock["side_files"]:
         if side["kind"] not in columns and side["rows_sha256"]:
-            schema = pq.read_schema(pa.BufferReader(read(side["path"])))
+            schema = pq.read_schema(pa.BufferReader(read(side["sha256"])))
             columns[side["kind"]] = {f.name: f.type for f in schema}
-    return Facts(columns, lengths)
+    return columns, lengths
 
 
 def card_files(
-    lock: dict[str, Any], card: dict[str, Any], facts: Facts | None = None
+    lock: dict[str, Any], card: dict[str, Any], columns: Columns, lengths: Lengths
 ) -> dict[str, bytes]:
-    """The files that describe a dataset to people and programs."""
-    facts = facts or Facts()
-    described = _croissant(lock, card, facts.columns)
-    return {
-        CARD_NAMES[0]: _readme(lock, card, facts).encode(),
-        CARD_NAMES[1]: (pretty_json(described) + "\n").encode(),
-    }
+    described = pretty_json(_croissant(lock, card, columns)) + "\n"
+    texts = _readme(lock, card, columns, lengths), described
+    return {name: text.encode() for name, text in zip(CARD_NAMES, texts, strict=True)}
 
 
 def stated(card: dict[str, Any], title: str, licence: str, source: str) -> dict[str, Any]:
@@ -139,16 +130,22 @@ def flatten(value: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _readme(lock: dict[str, Any], card: dict[str, Any], facts: Facts) -> str:
-    groups: dict[str, dict[str, int]] = card.get("groups", {})
+def _readme(lock: dict[str, Any], card: dict[str, Any], columns: Columns, lengths: Lengths) -> str:
+    tables: dict[str, list[tuple[Any, ...]]] = card.get("tables", {})
     drops = [f"- {reason}: {count:,}" for reason, count in flatten(lock["drops"]) if count]
+    meanings: list[str] = []
+    for name, types in columns.items():
+        rows = [(f"`{c}`", f"`{_named(kind)}`", COLUMNS.get(c, "")) for c, kind in types.items()]
+        meanings += [f"`{name}`:", "", *_table(("column", "type", "meaning"), rows), ""]
+    licence = "not stated" if card["licence_id"] == NOT_STATED else card["licence"]
+    sources = [*card["sources"], f"Licence of the rows: {licence}.", *card.get("remarks", ())]
     sections = {
-        "Rows": _row_lines(lock, facts),
-        "Columns": list(_column_lines(facts)),
-        **{title: _table(("", "number"), rows.items()) for title, rows in groups.items()},
+        "Rows": _row_lines(lock, lengths),
+        "Columns": meanings,
+        **{title: _table(rows[0], rows[1:]) for title, rows in tables.items()},
         "Reading": _reading_lines(lock),
         "Dropped": drops or ["Nothing."],
-        "Sources and licences": _source_lines(card),
+        "Sources and licences": [f"- {line}" for line in sources],
         "Citation": ["```bibtex", *card.get("bibtex", ()), _PAPER, "```"],
     }
     head = f"Profile `{lock['profile']}`, root `{lock['root']}`, content root "
@@ -166,6 +163,11 @@ def _yaml(lock: dict[str, Any], card: dict[str, Any]) -> str:
     size = min(len(_SIZES) - 1, max(0, len(str(rows)) - 3))
     named = card["licence_id"]
     is_id = bool(_LICENCE_ID.fullmatch(named))
+    files: dict[str, list[dict[str, str]]] = {config: [] for config in lock["configs"]}
+    for (config, split), shards in groups_of(lock["shards"]).items():
+        folder = shards[0]["path"].rpartition("/")[0]
+        path = f"{folder}/{split}-*.arrow".removeprefix("/")
+        files[config].append({"split": split, "path": path})
     data = DatasetCardData(
         license=named if is_id else "other",
         **({} if is_id else {"license_name": card["licence"]}),
@@ -173,33 +175,17 @@ def _yaml(lock: dict[str, Any], card: dict[str, Any]) -> str:
         language=card.get("language"),
         size_categories=[_SIZES[size]],
         task_categories=["text-generation"],
-        configs=list(_shard_configs(lock)),
+        configs=[{"config_name": config, "data_files": own} for config, own in files.items()],
     )
     return str(data.to_yaml()).rstrip()
 
 
-def _shard_configs(lock: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for config in lock["configs"]:
-        files = []
-        for split, shards in _by_split(lock, config).items():
-            folder = shards[0]["path"].rpartition("/")[0]
-            path = f"{folder + '/' if folder else ''}{split}-*.arrow"
-            files.append({"split": split, "path": path})
-        yield {"config_name": config, "data_files": files}
-
-
-def _side_patterns(lock: dict[str, Any]) -> dict[str, str]:
-    """Kind of side table to the pattern of its files."""
-    paths = {side["kind"]: side["path"] for side in lock["side_files"] if side["rows_sha256"]}
-    return {kind: f"{kind}/*.parquet" if "/" in path else path for kind, path in paths.items()}
-
-
-def _by_split(lock: dict[str, Any], config: str) -> dict[str, list[dict[str, Any]]]:
-    splits: dict[str, list[dict[str, Any]]] = {}
-    for shard in lock["shards"]:
-        if shard["config"] == config:
-            splits.setdefault(shard["split"], []).append(shard)
-    return splits
+def _totals(lock: dict[str, Any]) -> list[tuple[str, str, int, int, int]]:
+    """Config, split, rows, tokens and shards."""
+    return [
+        (*of, sum(s["rows"] for s in shards), sum(s["tokens"] for s in shards), len(shards))
+        for of, shards in groups_of(lock["shards"]).items()
+    ]
 
 
 def _table(columns: tuple[str, ...], rows: Any) -> list[str]:
@@ -210,13 +196,8 @@ def _table(columns: tuple[str, ...], rows: Any) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in (columns, rule, *cells)] if cells else []
 
 
-def _row_lines(lock: dict[str, Any], facts: Facts) -> list[str]:
-    rows = [
-        (config, split, *(sum(s[n] for s in shards) for n in ("rows", "tokens")), len(shards))
-        for config in lock["configs"]
-        for split, shards in _by_split(lock, config).items()
-    ]
-    lines = [*_table(("config", "split", "rows", "tokens", "shards"), rows), ""]
+def _row_lines(lock: dict[str, Any], lengths: Lengths) -> list[str]:
+    lines = [*_table(("config", "split", "rows", "tokens", "shards"), _totals(lock)), ""]
     for name, config in lock["configs"].items():
         masked = config["masked_target"]
         never = "" if masked is None else f"; token {masked} is never a prediction target"
@@ -224,15 +205,9 @@ def _row_lines(lock: dict[str, Any], facts: Facts) -> list[str]:
             f"- `{name}`: at most {config['context']:,} tokens of a vocabulary of "
             f"{config['vocabulary']:,}{never}."
         )
-    bounds = sorted({bound for counts in facts.lengths.values() for bound in counts})
-    lengths = [(f"≤ {b:,}", *(c.get(b, 0) for c in facts.lengths.values())) for b in bounds]
-    return [*lines, "", *_table(("tokens in a row", *facts.lengths), lengths)]
-
-
-def _column_lines(facts: Facts) -> Iterator[str]:
-    for name, columns in facts.columns.items():
-        rows = [(f"`{c}`", f"`{_named(kind)}`", COLUMNS.get(c, "")) for c, kind in columns.items()]
-        yield from (f"`{name}`:", "", *_table(("column", "type", "meaning"), rows), "")
+    bounds = sorted({bound for counts in lengths.values() for bound in counts})
+    rows = [(f"≤ {b:,}", *(c.get(b, 0) for c in lengths.values())) for b in bounds]
+    return [*lines, "", *_table(("tokens in a row", *lengths), rows)]
 
 
 def _named(kind: pa.DataType) -> str:
@@ -246,6 +221,8 @@ def _reading_lines(lock: dict[str, Any]) -> list[str]:
     config = next(iter(lock["configs"]))
     first = lock["shards"][0]["path"] if lock["shards"] else "train-00000-of-00001.arrow"
     named = "" if config == "default" else f', "{config}"'
+    tables = {side["kind"]: side["path"] for side in lock["side_files"] if side["rows_sha256"]}
+    patterns = {k: f"{k}/*.parquet" if "/" in path else path for k, path in tables.items()}
     return [
         "```python",
         "import datasets, polars",
@@ -254,7 +231,7 @@ def _reading_lines(lock: dict[str, Any]) -> list[str]:
         f'rows = polars.read_ipc_stream("{first}")',
         *(
             f'{kind} = datasets.load_dataset("parquet", data_files="path/to/this/folder/{pattern}")'
-            for kind, pattern in _side_patterns(lock).items()
+            for kind, pattern in patterns.items()
         ),
         "```",
         "",
@@ -262,16 +239,7 @@ def _reading_lines(lock: dict[str, Any]) -> list[str]:
     ]
 
 
-def _source_lines(card: dict[str, Any]) -> list[str]:
-    licence = "not stated" if card["licence_id"] == NOT_STATED else card["licence"]
-    lines = [*card["sources"], f"Licence of the rows: {licence}.", *card.get("remarks", ())]
-    return [f"- {line}" for line in lines]
-
-
-def _croissant(
-    lock: dict[str, Any], card: dict[str, Any], columns: Mapping[str, Mapping[str, pa.DataType]]
-) -> dict[str, Any]:
-    """The metadata as JSON-LD; `columns` by config and kind of side table."""
+def _croissant(lock: dict[str, Any], card: dict[str, Any], columns: Columns) -> dict[str, Any]:
     tables = [side for side in lock["side_files"] if side["rows_sha256"]]
     kinds = dict.fromkeys([*(s["config"] for s in lock["shards"]), *(t["kind"] for t in tables)])
     return {
@@ -292,7 +260,15 @@ def _croissant(
         ],
         "recordSet": [
             _splits(lock),
-            *(_columns(kind, columns[kind]) for kind in kinds if kind in columns),
+            *(
+                _node(
+                    *("RecordSet", kind),
+                    description=f"The rows of {kind}.",
+                    field=[_field(kind, *named) for named in columns[kind].items()],
+                )
+                for kind in kinds
+                if kind in columns
+            ),
             *(_shard_bytes(shard) for shard in lock["shards"]),
         ],
     }
@@ -311,7 +287,6 @@ def _file(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _file_set(kind: str, lock: dict[str, Any]) -> dict[str, Any]:
-    """All files of a config or side table."""
     shards = [shard["path"] for shard in lock["shards"] if shard["config"] == kind]
     paths = shards or [side["path"] for side in lock["side_files"] if side["kind"] == kind]
     folder, _, name = paths[0].rpartition("/")
@@ -319,12 +294,6 @@ def _file_set(kind: str, lock: dict[str, Any]) -> dict[str, Any]:
     includes = f"{folder}/{ending}" if folder else ending
     form = _ARROW if shards else _PARQUET
     return _node("FileSet", f"files-of-{kind}", encodingFormat=form, includes=includes)
-
-
-def _columns(kind: str, columns: Mapping[str, pa.DataType]) -> dict[str, Any]:
-    """The rows of a config or side table, a field per column."""
-    fields = [_field(kind, name, column) for name, column in columns.items()]
-    return _node("RecordSet", kind, description=f"The rows of {kind}.", field=fields)
 
 
 def _field(kind: str, name: str, column: pa.DataType) -> dict[str, Any]:
@@ -345,20 +314,13 @@ def _field(kind: str, name: str, column: pa.DataType) -> dict[str, Any]:
 def _splits(lock: dict[str, Any]) -> dict[str, Any]:
     """Rows and tokens of every split, as inline records."""
     kinds = {"config": "sc:Text", "split": "sc:Text", "rows": "sc:Integer", "tokens": "sc:Integer"}
-    totals: dict[tuple[str, str], list[int]] = {}
-    for shard in lock["shards"]:
-        total = totals.setdefault((shard["config"], shard["split"]), [0, 0])
-        total[0] += shard["rows"]
-        total[1] += shard["tokens"]
+    names = [f"splits/{name}" for name in kinds]
     return _node(
         "RecordSet",
         "splits",
         description="Rows and tokens of every split.",
         field=[_node("Field", f"splits/{name}", name, dataType=kinds[name]) for name in kinds],
-        data=[
-            {f"splits/{name}": value for name, value in zip(kinds, (*key, *total), strict=True)}
-            for key, total in totals.items()
-        ],
+        data=[dict(zip(names, row, strict=False)) for row in _totals(lock)],
     )
 
 

@@ -49,11 +49,9 @@ class Unnamed:
     path: Path
     target: Path
     needed: int
-    is_open: bool = True
     kept: bool = False
 
     def write(self, data: Any) -> None:
-        """Write every byte of `data` (buffer protocol)."""
         with explain_os_errors(self.target, self.needed):
             write_all(self.descriptor, data)
 
@@ -62,16 +60,10 @@ class Unnamed:
         with explain_os_errors(path, self.needed):
             path.parent.mkdir(parents=True, exist_ok=True)
             os.fsync(self.descriptor)
-            self.close()
             self.path.replace(path)
             self.kept = True
-            sync_folder(path.parent)
-
-    def close(self) -> None:
-        """Close the descriptor, once."""
-        if self.is_open:
-            self.is_open = False
             os.close(self.descriptor)
+            sync_folder(path.parent)
 
 
 @contextlib.contextmanager
@@ -87,7 +79,7 @@ def unnamed_file(folder: Path, target: Path, needed: int) -> Iterator[Unnamed]:
     finally:
         if not file.kept:
             with contextlib.suppress(OSError):
-                file.close()
+                os.close(descriptor)
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
 
@@ -109,7 +101,6 @@ def atomic_file(path: Path, *, needed: int = 0, scratch: Path | None = None) -> 
 
 
 def write_atomic(path: Path, data: Any, *, scratch: Path | None = None) -> None:
-    """Write `data` (buffer protocol) to `path`, whole or not at all."""
     with atomic_file(path, needed=memoryview(data).nbytes, scratch=scratch) as file:
         file.write(data)
 
@@ -144,14 +135,12 @@ def link_atomic(source: Path, path: Path) -> bool:
 
 
 def write_all(descriptor: int, data: Any) -> None:
-    """Write every byte, however many calls it takes."""
     view = memoryview(data).cast("B")
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames inside `folder` durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -167,48 +156,37 @@ def explain_os_errors(path: Path, needed: int) -> Iterator[None]:
     except OSError as error:
         reason = os.strerror(error.errno or 0)
         if isinstance(error, _DENIED) or error.errno in _DENIED_CODES:
-            raise UsageError(
-                f"cannot write {path}: {reason}",
-                kind="not-writable",
-                fix="choose an --out (and --store) that you may write to",
-                path=str(path),
-            ) from error
-        full = error.errno in FULL
-        fix = (
-            "free space or choose another --out; the same command resumes"
-            if full
-            else "check that disk and the system's limits; the same command resumes"
-        )
-        raise ResourceError(
-            f"cannot write {f'{needed:,} bytes to ' if needed else ''}{path}: {reason}"
-            + (f" ({_room(path)})" if full else ""),
-            kind="disk-full" if full else "disk-error",
-            fix=fix,
-            path=str(path),
-            bytes_needed=needed,
-        ) from error
+            why = f"cannot write {path}: {reason}"
+            fix = "choose an --out (and --store) that you may write to"
+            raise UsageError(why, kind="not-writable", fix=fix, path=str(path)) from error
+        kind, fix = "disk-error", "check that disk and the system's limits"
+        if error.errno in FULL:
+            kind, fix = "disk-full", "free space or choose another --out"
+            reason += f" ({_room(path)})"
+        why = f"cannot write {f'{needed:,} bytes to ' if needed else ''}{path}: {reason}"
+        fix += "; the same command resumes"
+        details = {"path": str(path), "bytes_needed": needed}
+        raise ResourceError(why, kind=kind, fix=fix, **details) from error
 
 
 def free_bytes(path: Path) -> int:
     """Free bytes on the file system that would hold `path`."""
-    try:
-        return shutil.disk_usage(_nearest(path)).free
-    except OSError:
-        return 0
+    found = _file_system(path)
+    return found.f_bavail * found.f_frsize if found else 0
 
 
-def _nearest(path: Path) -> Path:
-    while not os.path.exists(path) and path != path.parent:  # noqa: PTH110 - never raises
-        path = path.parent
-    return path
+def _file_system(path: Path) -> os.statvfs_result | None:
+    for place in (path, *path.parents):
+        with contextlib.suppress(OSError):
+            return os.statvfs(place)
+    return None
 
 
 def _room(path: Path) -> str:
     """What is left for `path`: a disk is full when either its bytes or its file entries are."""
-    with contextlib.suppress(OSError):
-        found = os.statvfs(_nearest(path))
-        if found.f_files and not found.f_favail:
-            return "no file entries free"
+    found = _file_system(path)
+    if found and found.f_files and not found.f_favail:
+        return "no file entries free"
     return f"{free_bytes(path):,} bytes free"
 
 
@@ -222,7 +200,10 @@ def exclusive(
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     try:
         deadline = time.monotonic() + wait_seconds
-        while not _taken(path, descriptor):
+        while True:
+            with explain_os_errors(path, 0), contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace") or "unknown"
             busy = f"process {holder} is at work on this target (lock {path})"
             if time.monotonic() >= deadline:
@@ -238,15 +219,6 @@ def exclusive(
         yield
     finally:
         os.close(descriptor)
-
-
-def _taken(path: Path, descriptor: int) -> bool:
-    with explain_os_errors(path, 0):
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-    return True
 
 
 class Refused(OSError):
@@ -290,7 +262,6 @@ def map_untrusted(path: Path, *, folder: Path | None = None) -> mmap.mmap | byte
 
 
 def size_untrusted(path: Path, *, folder: Path | None = None) -> int:
-    """The size of a file that the door would open."""
     with open_untrusted(path, folder=folder) as (_, size):
         return size
 

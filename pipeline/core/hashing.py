@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 _PIECE: Final = 1 << 21  # of a sink: stays in the cache from being filled to being written
 
@@ -27,17 +26,14 @@ def canonical_json(value: Any, *, errors: str = "strict") -> bytes:
 
 
 def digest(value: Any, *, errors: str = "strict") -> str:
-    """sha256 (hex) of a JSON value."""
     return hashlib.sha256(canonical_json(value, errors=errors)).hexdigest()
 
 
 def sha256_bytes(data: Any) -> str:
-    """sha256 (hex) of anything with the buffer protocol."""
     return hashlib.sha256(data).hexdigest()
 
 
 def sha256_file(path: Path) -> str:
-    """sha256 (hex) of a file's bytes, read in chunks."""
     with path.open("rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -55,7 +51,6 @@ class Sink:
         self.size = 0
 
     def write(self, data: Any) -> int:
-        """Take bytes (buffer protocol)."""
         view = memoryview(data).cast("B")
         if self._held + len(view) > _PIECE:
             self.flush()
@@ -68,7 +63,6 @@ class Sink:
         return len(view)
 
     def flush(self) -> None:
-        """Send what is held."""
         if self._held:
             self._pass(self._buffer[: self._held])
             self._held = 0
@@ -78,7 +72,6 @@ class Sink:
         self._send(view)
 
     def tell(self) -> int:
-        """Bytes so far."""
         return self.size
 
     def close(self) -> None:
@@ -97,11 +90,11 @@ class RowsHasher:
         self._types: dict[str, str] = {}
         self._parts: dict[str, Any] = {}
         self._seen: dict[str, int] = {}
-        self._rows = 0
+        self.rows = 0
 
     def update(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Add the rows of a batch or table, after those already added."""
-        self._rows += batch.num_rows
+        self.rows += batch.num_rows
         for name in batch.schema.names:
             column = batch.column(name)
             kind = _logical_type(column.type)
@@ -113,7 +106,7 @@ class RowsHasher:
     def hexdigest(self) -> str:
         """Digest of all rows so far: column names in order, logical types, lengths and values."""
         parts = {name: part.hexdigest() for name, part in self._parts.items()}
-        return digest({"rows": self._rows, "types": list(self._types.items()), "parts": parts})
+        return digest({"rows": self.rows, "types": list(self._types.items()), "parts": parts})
 
     def _part(self, name: str) -> Any:
         return self._parts.setdefault(name, hashlib.sha256())
@@ -123,21 +116,18 @@ class RowsHasher:
         before = self._seen.get(path, 0)
         self._seen[path] = before + len(array)
         if array.null_count:
-            nulls = np.flatnonzero(pc.is_null(array).to_numpy(zero_copy_only=False))
+            nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
             self._part(f"{path}/nulls").update((nulls + before).astype("<i8"))
         if kind.startswith("list<"):
+            import pyarrow.compute as pc  # 0.06 s that most commands need not spend
+
             lengths = pc.list_value_length(array).fill_null(0)
             self._part(f"{path}/lengths").update(_little(lengths, np.int64))
             self._update(f"{path}/items", array.flatten())
         elif kind == "string":
-            data = pc.cast(array, pa.large_binary()).fill_null(b"")
-            _, bounds, values = data.buffers()
-            ends = np.zeros(1, np.int64)
-            if len(data):
-                ends = np.frombuffer(bounds, np.int64)[data.offset : data.offset + len(data) + 1]
-            raw = memoryview(b"" if values is None else values)
-            self._part(f"{path}/lengths").update(np.diff(ends).astype("<i8"))
-            self._part(f"{path}/values").update(raw[ends[0] : ends[-1]])
+            raw, offsets = utf8_and_offsets(array.cast(pa.large_string()))
+            self._part(f"{path}/lengths").update(np.diff(offsets).astype("<i8"))
+            self._part(f"{path}/values").update(raw)
         elif pa.types.is_boolean(array.type):
             values = array.fill_null(False).to_numpy(zero_copy_only=False)
             self._part(f"{path}/values").update(values.astype(np.uint8))
@@ -145,6 +135,17 @@ class RowsHasher:
             dtype = np.dtype(array.type.to_pandas_dtype()).newbyteorder("<")
             dense = array.fill_null(0) if array.null_count else array
             self._part(f"{path}/values").update(_little(dense, dtype))
+
+
+def utf8_and_offsets(texts: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """The bytes of large strings, without copying, and where each begins; a null is empty."""
+    texts = texts.fill_null("") if texts.null_count else texts
+    _, bounds, values = texts.buffers()
+    offsets = np.zeros(1, np.int64)
+    if len(texts):
+        offsets = np.frombuffer(bounds, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    raw = np.frombuffer(b"" if values is None else values, np.uint8)
+    return raw[offsets[0] : offsets[-1]], offsets - offsets[0]
 
 
 def rows_sha256(batches: pa.Table | Iterable[pa.RecordBatch]) -> str:

@@ -44,6 +44,7 @@ Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 Positive = Annotated[int, Field(ge=1, lt=1 << 31)]
 Tally = TypeAliasType("Tally", "Count | dict[str, Tally]")
 Table = dict[str, JsonValue]
+Groups = dict[tuple[str, str], list[dict[str, Any]]]
 
 
 class _Config(TypedDict):
@@ -131,19 +132,13 @@ class Lock(_Fields):
             raise AttributeError(field) from None
 
     def shards_of(self, config: str, split: str) -> list[dict[str, Any]]:
-        """The shards of one config and split, in order."""
         return list(self._groups.get((config, split), ()))
 
     @functools.cached_property
-    def _groups(self) -> dict[tuple[str, str], list[dict[str, Any]]]:
-        """Shards by config and split, sorted once: a lock may have many splits."""
-        found: dict[tuple[str, str], list[dict[str, Any]]] = {}
-        for shard in self.shards:
-            found.setdefault((shard["config"], shard["split"]), []).append(shard)
-        return found
+    def _groups(self) -> Groups:
+        return groups_of(self.shards)
 
     def rows(self, config: str, split: str) -> int:
-        """Number of rows of one config and split."""
         return sum(shard["rows"] for shard in self.shards_of(config, split))
 
     def splits(self, config: str) -> list[str]:
@@ -151,8 +146,15 @@ class Lock(_Fields):
         return sorted(split for of, split in self._groups if of == config)
 
     def to_bytes(self) -> bytes:
-        """The lock file's bytes."""
         return sealed.DOCUMENT.spell(self.data)
+
+
+def groups_of(shards: list[dict[str, Any]]) -> Groups:
+    """Shards by config and split, in order."""
+    found: Groups = {}
+    for shard in shards:
+        found.setdefault((shard["config"], shard["split"]), []).append(shard)
+    return found
 
 
 def seal(data: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +166,6 @@ def seal(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def sign(data: dict[str, Any]) -> Lock:
-    """The finished lock."""
     return Lock({**data, "checksum": sealed.checksum(data)})
 
 
@@ -195,36 +196,35 @@ def read_lock(where: Place) -> Lock:
         raw = path.read() if isinstance(path, Bucket) else read_untrusted(path, links=is_file)
         body = sealed.unseal(raw)
     except (FileNotFoundError, NotADirectoryError):
-        raise _not_there(where, path) from None
+        if isinstance(where, Path) and not where.exists():
+            why = f"{where} does not exist"
+            fix = "check the path, or build it: tangobench build --help"
+            raise UsageError(why, kind="path-missing", fix=fix, path=str(where)) from None
+        why = f"{where} is not a dataset: it has no {LOCK_NAME}"
+        fix = "run the build again: the same command resumes"
+        raise CorruptionError(why, kind="lock-missing", fix=fix, path=str(path)) from None
     except Refused as error:
         raise _damaged(path, str(error.strerror)) from None
     except OSError as error:
-        raise UsageError(
-            f"cannot read lock {path}: {error.strerror}",
-            kind="lock-unreadable",
-            fix="put a regular file there that you may read",
-            path=str(path),
-        ) from None
+        why = f"cannot read lock {path}: {error.strerror}"
+        fix = "put a regular file there that you may read"
+        raise UsageError(why, kind="lock-unreadable", fix=fix, path=str(path)) from None
     except sealed.Broken as error:
         raise _damaged(path, str(error)) from None
     return check_lock({**body, "checksum": sealed.checksum(body)}, path)
 
 
-def _not_there(where: Place, path: Place) -> UsageError | CorruptionError:
-    if isinstance(where, Path) and not where.exists():
-        why, fix = f"{where} does not exist", "check the path, or build it: tangobench build --help"
-        return UsageError(why, kind="path-missing", fix=fix, path=str(where))
-    return CorruptionError(
-        f"{where} is not a dataset: it has no {LOCK_NAME}",
-        kind="lock-missing",
-        fix="run the build again: the same command resumes",
-        path=str(path),
-    )
-
-
 def check_lock(data: Any, path: Place) -> Lock:
-    """Refuse a lock whose fields or roots do not fit together."""
-    if wrong := _first_fault(data):
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise _damaged(path, f"it is no {FORMAT} object")
+    try:
+        _SHAPE.validate_python(data, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=True)[0]
+        where = ".".join(map(str, first["loc"]))
+        found = short(repr(first["input"]))
+        raise _damaged(path, f"field {where!r}: {first['msg']}, found {found}") from None
+    for wrong in _disagreements(data):
         raise _damaged(path, wrong)
     for name, expected in (
         ("spec_sha256", digest(data["spec"])),
@@ -237,24 +237,8 @@ def check_lock(data: Any, path: Place) -> Lock:
 
 
 def _damaged(path: Place, why: str) -> CorruptionError:
-    return CorruptionError(
-        f"lock {path} is damaged or edited: {why}",
-        kind="lock-corrupt",
-        fix="restore it, or run the build again",
-        path=str(path),
-    )
-
-
-def _first_fault(lock: Any) -> str | None:
-    if not isinstance(lock, dict) or lock.get("format") != FORMAT:
-        return f"it is no {FORMAT} object"
-    try:
-        _SHAPE.validate_python(lock, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=True)[0]
-        where = ".".join(map(str, first["loc"]))
-        return f"field {where!r}: {first['msg']}, found {short(repr(first['input']))}"
-    return next(_disagreements(lock), None)
+    why, fix = f"lock {path} is damaged or edited: {why}", "restore it, or run the build again"
+    return CorruptionError(why, kind="lock-corrupt", fix=fix, path=str(path))
 
 
 def _disagreements(lock: dict[str, Any]) -> Iterator[str]:
@@ -266,7 +250,12 @@ def _disagreements(lock: dict[str, Any]) -> Iterator[str]:
         yield from _shard_faults(shard, lock["configs"])
     for entry in lock["side_files"]:
         yield from _side_faults(entry)
-    yield from _tokenizer_faults(lock)
+    # A tokenizer that is a file of the folder is the one that the root covers.
+    identity = lock["tokenizer"] or {}
+    named = {identity["file"]: identity.get("sha256")} if "file" in identity else {}
+    kept = {e["path"]: e["sha256"] for e in lock["side_files"] if e["kind"] == "tokenizer"}
+    if kept != named:
+        yield "field 'tokenizer' names another file than the side files hold"
     paths = [entry["path"] for entry in lock["shards"] + lock["side_files"]]
     for path, times in Counter([LOCK_NAME, RUN_NAME, *paths]).items():
         if times > 1:
@@ -299,15 +288,6 @@ def _side_faults(entry: dict[str, Any]) -> Iterator[str]:
         yield f"field 'kind' of side file {path!r} is {kind!r}, which its path is not"
     if wrong:
         yield f"fields 'rows' and 'rows_sha256' of side file {path!r} do not fit its kind {kind!r}"
-
-
-def _tokenizer_faults(lock: dict[str, Any]) -> Iterator[str]:
-    """A tokenizer that is a file of the folder is the one that the root covers."""
-    identity = lock["tokenizer"] or {}
-    named = [identity["file"]] if "file" in identity else []
-    found = {e["path"]: e["sha256"] for e in lock["side_files"] if e["kind"] == "tokenizer"}
-    if list(found) != named or (named and found[named[0]] != identity.get("sha256")):
-        yield "field 'tokenizer' names another file than the side files hold"
 
 
 def committed_lock(name: str, profile: str) -> Lock | None:
@@ -395,6 +375,5 @@ def require_data(
 
 
 def short(value: Any, limit: int = 60) -> str:
-    """A value on one line."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -13,19 +13,17 @@ import os
 import signal
 import sys
 import threading
-import time
 import types
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver
-from typing import Any, Final, Literal, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from tangobench.errors import ResourceError
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
-StartMethod = Literal["forkserver", "spawn", "fork"]
 
 _IN_FLIGHT: Final = 4  # per worker: enough to hide a slow unit, few enough to bound memory
 _LOOK_SECONDS: Final = 0.2
@@ -40,9 +38,7 @@ class Runner(Protocol):
         """Results in the order of `items`; `labels` name them in errors and logs."""
         ...
 
-    def close(self) -> None:
-        """Release workers."""
-        ...
+    def close(self) -> None: ...
 
 
 class SerialRunner:
@@ -51,7 +47,6 @@ class SerialRunner:
     def map(
         self, function: Callable[[Item], Value], items: Sequence[Item], labels: Sequence[str]
     ) -> Iterator[Value]:
-        """Results in order, computed one by one."""
         for item in items:
             yield function(item)
 
@@ -62,14 +57,10 @@ class SerialRunner:
 class ProcessRunner:
     """Runs items in worker processes that are kept between calls."""
 
-    def __init__(
-        self, workers: int, start_method: StartMethod = "forkserver", preload: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
         self._workers = workers
-        self._start_method = start_method
         self._pool: ProcessPoolExecutor | None = None
-        if start_method == "forkserver":
-            _start_server(preload)  # it loads its modules while this process loads its own
+        _start_server(preload)  # it loads its modules while this process loads its own
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +74,7 @@ class ProcessRunner:
         """Results in order; on any failure the workers are stopped at once."""
         waiting = collections.deque(zip(items, labels, strict=True))
         running: collections.deque[tuple[Future[Value], str]] = collections.deque()
-        pool = self._pool = self._pool or start_pool(self._workers, self._start_method)
+        pool = self._pool = self._pool or start_pool(self._workers)
         try:
             while waiting or running:
                 while waiting and len(running) < self._workers * _IN_FLIGHT:
@@ -100,7 +91,6 @@ class ProcessRunner:
             raise worker_died([label for future, label in running if _lost(future)]) from None
 
     def close(self) -> None:
-        """Let idle workers end."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
@@ -123,11 +113,10 @@ class _Pool(ProcessPoolExecutor):
             sys.modules["__main__"] = main
 
 
-def start_pool(workers: int, start_method: StartMethod = "forkserver") -> ProcessPoolExecutor:
+def start_pool(workers: int) -> ProcessPoolExecutor:
     """Worker processes that ignore Ctrl-C and end with the process that started them."""
-    context = multiprocessing.get_context(start_method)
-    if start_method == "forkserver":
-        _start_server(())
+    context = multiprocessing.get_context("forkserver")
+    _start_server(())
     with _explain_no_workers():
         return _Pool(workers, mp_context=context, initializer=_prepare_worker)
 
@@ -145,15 +134,12 @@ def _explain_no_workers() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ResourceError(
-            f"cannot start worker processes: {error}",
-            kind="no-workers",
-            fix="use --workers 1, or lift the system's limit",
-        ) from error
+        why = f"cannot start worker processes: {error}"
+        fix = "use --workers 1, or lift the system's limit"
+        raise ResourceError(why, kind="no-workers", fix=fix) from error
 
 
 def stop_pool(pool: ProcessPoolExecutor) -> None:
-    """End the workers at once, whatever they do."""
     for process in list((pool._processes or {}).values()):
         with contextlib.suppress(Exception):
             process.terminate()
@@ -162,29 +148,23 @@ def stop_pool(pool: ProcessPoolExecutor) -> None:
 
 def make_runner(workers: int, *, preload: Sequence[str] = ()) -> Runner:
     """The runner for a worker count; workers inherit the modules that `preload` names."""
-    return SerialRunner() if workers == 1 else ProcessRunner(workers, preload=preload)
+    return SerialRunner() if workers == 1 else ProcessRunner(workers, preload)
 
 
 def _prepare_worker() -> None:
     """Leave Ctrl-C to the main process, and end when that process is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
+    parent, main = os.getppid(), multiprocessing.parent_process()
+    assert main is not None  # this is a worker
 
-
-def _exit_with_parent(parent: int) -> None:
-    """Wait on the pipe that the main process holds, and on its id.
-
-    Under forkserver the parent id is the server's, which lives as long as its workers do; under
-    fork every later worker inherits the pipe. Each covers for the other.
-    """
-    main = multiprocessing.parent_process()
-    while os.getppid() == parent and (main is None or main.is_alive()):
-        if main is None:
-            time.sleep(_LOOK_SECONDS)
-        else:
+    def watch() -> None:
+        # The parent is the fork server, which may outlive the main process.
+        while os.getppid() == parent and main.is_alive():
             main.join(_LOOK_SECONDS)  # returns at once when the pipe closes
-    os._exit(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _lost(future: Future[Any]) -> bool:

@@ -23,36 +23,35 @@ _REDRAW_SECONDS: Final = 0.1
 class Reporter:
     """Prints progress of one stage at a time."""
 
-    noun = "unit"  # what is counted
     _every = 10.0  # seconds between lines that stay
 
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         stream = stream or sys.stderr
         self._stream: TextIO = getattr(stream, "unfiltered", stream)  # it has codes of its own
-        self._quiet = quiet
+        self.quiet = quiet
         self._live = self._stream.isatty() and not quiet
         colour = self._live and not os.environ.get("NO_COLOR")
         self._bold, self._plain = ("\x1b[1m", "\x1b[0m") if colour else ("", "")
         self._cleared = "\r\x1b[2K" if self._live else ""
         Reporter.start(self, "", 0, 0.0)
 
-    @property
-    def quiet(self) -> bool:
-        """Whether nothing is printed."""
-        return self._quiet
-
     def say(self, line: str) -> None:
-        """Print a line of its own."""
         self._keep(printable(line))
 
     def _keep(self, line: str) -> None:
-        if not self._quiet:
+        if not self.quiet:
             self._write(f"{self._cleared}{line}\n")
 
     def start(
-        self, stage: str, count: int, weight: float, parts: Mapping[str, float] | None = None
+        self,
+        stage: str,
+        count: int,
+        weight: float,
+        parts: Mapping[str, float] | None = None,
+        noun: str = "unit",
     ) -> None:
         """Begin a stage of `count` units that weigh `weight` together, by named part if it has."""
+        self._noun = noun
         self._parts: dict[str, float] = dict(parts or {})
         self._stage, self._units, self._weight = printable(stage), count, weight or 1.0
         self._done = self._reused = 0
@@ -68,7 +67,6 @@ class Reporter:
         part: str = "",
         count: int = 1,
     ) -> None:
-        """Count finished units."""
         if part:
             self._parts[part] -= weight
         self._done += count
@@ -81,11 +79,10 @@ class Reporter:
             self._draw(self._status(now, label, part))
 
     def finish(self) -> None:
-        """End the stage with one line that stays."""
         seconds = time.monotonic() - self._began
         kept = f", {self._reused:,} kept from before" if self._reused else ""
         name = f"{self._bold}{self._stage}{self._plain}"
-        done = units(self._done, self.noun)
+        done = units(self._done, self._noun)
         self._keep(f"{name}: {done} in {duration(seconds)}{kept} · {memory()}")
 
     def _share(self) -> float:
@@ -93,11 +90,9 @@ class Reporter:
 
     def _left(self, weight: float, seconds: float) -> str:
         """Time that this much weight takes at the rate so far."""
-        return duration(weight * seconds / self._weight_new) if self._weight_new > 0 else "?"
-
-    def _rate(self, seconds: float) -> str:
-        rate = (self._done - self._reused) / seconds if seconds > 0 else 0.0
-        return f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
+        if self._weight_new <= 0:
+            return "?"
+        return duration(max(0.0, weight) * seconds / self._weight_new)  # rounding: no "-0.0 s"
 
     def _status(self, now: float, label: str, part: str) -> str:
         seconds = now - self._began
@@ -105,17 +100,19 @@ class Reporter:
         if part:
             rest = self._parts[part]
             label = f"{part} {self._left(rest, seconds)} left" if rest > 1e-9 else f"{part} done"
+        rate = (self._done - self._reused) / seconds if seconds > 0 else 0.0
+        speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
         # What is read most comes first: a narrow terminal cuts the rest off.
         fields = [f"{self._bold}{self._stage}{self._plain} {self._share():4.0%}", f"{left} left"]
         fields += [printable(label)] if label else []
-        fields += [f"{self._done:,}/{units(self._units, self.noun)}", self._rate(seconds), memory()]
+        fields += [f"{self._done:,}/{units(self._units, self._noun)}", speed, memory()]
         return " · ".join(fields)
 
     def _draw(self, line: str) -> None:
         if self._live:
             width = shutil.get_terminal_size().columns - 1 + len(self._bold + self._plain)
             self._write(f"{self._cleared}{line[:width]}")
-        elif not self._quiet:
+        elif not self.quiet:
             self._write(f"{line}\n")
 
     def _write(self, text: str) -> None:
@@ -142,7 +139,6 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """A byte count a person can read."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(count) < 1000:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -151,5 +147,4 @@ def size(count: float) -> str:
 
 
 def memory() -> str:
-    """Peak memory of this process."""
     return f"{size(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)} peak"

@@ -8,39 +8,24 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import importlib.metadata
 import platform
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.errors import (
-    CorruptionError,
-    MismatchError,
-    TangobenchError,
-    UsageError,
-    without_secrets,
-)
-from tangobench.pipeline.core.build import Job, Result
+from tangobench import errors
+from tangobench.errors import CorruptionError, TangobenchError
+from tangobench.pipeline.core import lock as locks
+from tangobench.pipeline.core.build import Job, Result, SideFile
 from tangobench.pipeline.core.cards import card_files, facts_of
 from tangobench.pipeline.core.files import PARTIAL, explain_os_errors, map_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import digest, sha256_bytes
-from tangobench.pipeline.core.lock import (
-    CARD_NAMES,
-    LOCK_NAME,
-    RUN_NAME,
-    Lock,
-    differences,
-    read_lock,
-    require_committed_content,
-    require_root,
-    seal,
-    short,
-    sign,
-)
+from tangobench.pipeline.core.lock import LOCK_NAME, Lock, read_lock
 from tangobench.pipeline.core.remote import Bucket, Place
 from tangobench.pipeline.core.sealed import pretty_json
 from tangobench.pipeline.core.shard_reader import Shard, SideTable, broken, shard_rules
@@ -48,7 +33,7 @@ from tangobench.pipeline.core.store import Store
 
 _LIBRARIES: Final = ("numpy", "polars", "pyarrow", "tiktoken", "sympy", "mathematics_dataset")
 _RECORDED: Final = ("source", "tokenizer", "configs", "counts", "drops", "notes")
-_WRITERS: Final = 4
+_THREADS: Final = 4
 # Names that builds give: anything else in a dataset folder was put there by somebody.
 _OURS: Final = re.compile(
     rf"{re.escape(PARTIAL)}.*|[a-z_]+-\d{{5}}-of-\d{{5}}\.arrow|[a-z_]+(-\d{{5}})?\.parquet"
@@ -62,14 +47,13 @@ def verify(folder: Place) -> Lock:
     lock = read_lock(folder)
     entries = lock.shards + lock.side_files
     extra = list(_extra_files(folder, {entry["path"] for entry in entries}))
-    for entry in lock.shards:
-        _verify_shard(folder, entry, lock, extra)
+    _in_threads(lambda entry: _verify_shard(folder, entry, lock, extra), lock.shards)
     for entry in lock.side_files:
         SideTable(folder, entry, lock.name).check_rows()
     for path in extra:
         kind = "shard" if path.name.endswith(".arrow") else "file"
         raise broken(path, "extra", "the lock does not know it", kind)
-    require_committed_content(lock, str(folder))
+    locks.require_committed_content(lock, str(folder))
     return lock
 
 
@@ -92,7 +76,7 @@ def _verify_shard(folder: Place, entry: dict[str, Any], lock: Lock, extra: list[
 
 def _extra_files(folder: Place, known: set[str]) -> Iterator[Place]:
     """Files in the folder that are not known by their relative path."""
-    known = known | {LOCK_NAME, RUN_NAME}
+    known = known | {LOCK_NAME, locks.RUN_NAME}
     if isinstance(folder, Bucket):
         yield from (folder / name for name in folder.files() if name not in known)
         return
@@ -103,7 +87,6 @@ def _extra_files(folder: Place, known: set[str]) -> Iterator[Place]:
 
 
 def _holds(path: Place, entry: dict[str, Any]) -> bool:
-    """True if the file has the bytes of a lock's entry."""
     try:
         size = path.stat()[0] if isinstance(path, Bucket) else path.lstat().st_size
     except OSError:
@@ -119,23 +102,30 @@ def _sha256_at(path: Place) -> str | None:
         return None
 
 
-def refuse_other_spec(folder: Place, spec: dict[str, Any]) -> None:
-    """Refuse a folder that holds a dataset of another spec."""
+def refuse_other_spec(folder: Place, spec: dict[str, Any], source: str | None) -> None:
+    """Refuse a folder that holds a dataset of another spec, or of files instead of a generator."""
     try:
         existing = read_lock(folder)
     except TangobenchError:
         return  # nothing published, or damaged: publishing puts it right
     wanted = digest(spec)
     if existing.data["spec_sha256"] != wanted:
-        found = differences(existing.data["spec"], spec)
-        keys = "".join(f"\n  {k}: {short(a, 60)} there, {short(b, 60)} here" for k, a, b in found)
-        raise MismatchError(
+        found = locks.differences(existing.data["spec"], spec)
+        short = locks.short
+        keys = "".join(f"\n  {k}: {short(a)} there, {short(b)} here" for k, a, b in found)
+        raise errors.MismatchError(
             f"{folder} holds a dataset of spec {existing.data['spec_sha256']}, this is spec "
             f"{wanted}{keys}",
             kind="spec-mismatch",
             fix="choose another --out, or remove that folder",
             found=existing.data["spec_sha256"],
             expected=wanted,
+        )
+    if source is None and "contents" in existing.data["source"]:
+        raise errors.MismatchError(
+            f"{folder} was built from the files {existing.data['source']['files']}",
+            kind="source-mismatch",
+            fix="give the same --source, or choose another --out",
         )
 
 
@@ -149,26 +139,24 @@ def publish(
     run: dict[str, Any],
 ) -> Lock:
     """Put a finished build in place; `run` holds what may differ between equal builds."""
-    sealed = seal(_lock_data(name, profile, spec, result, job.store))
-    _refuse_other_root(folder, sign({**sealed}))
-    sources = {shard.path: shard.record.address for shard in result.shards}
-    sources |= {side.path: side.address for side in result.side_files}
+    sealed = locks.seal(_lock_data(name, profile, spec, result, job.store))
+    _refuse_other_root(folder, locks.sign({**sealed}))
     files = [*sealed["shards"], *sealed["side_files"]]
-    facts = facts_of(sealed, lambda path: job.store.read(sources[path]))
-    small = card_files(sealed, result.card, facts)
+    small = card_files(sealed, result.card, *facts_of(sealed, job.store.read))
     sealed["side_files"] += [
-        _side_entry(path, "card", data, 0, "") for path, data in sorted(small.items())
+        _side_entry(SideFile(path, "card", sha256_bytes(data), 0, ""), data)
+        for path, data in sorted(small.items())
     ]
-    lock = sign(sealed)
+    lock = locks.sign(sealed)
     # Arguments of the command line need not be UTF-8; JSON can carry them escaped.
-    text = without_secrets(pretty_json(run)) + "\n"
-    small[RUN_NAME] = text.encode("utf-8", "backslashreplace")
+    text = errors.without_secrets(pretty_json(run)) + "\n"
+    small[locks.RUN_NAME] = text.encode("utf-8", "backslashreplace")
     if isinstance(folder, Bucket):
-        return _put_there(folder, files, job.store, sources, small, lock)
+        return _put_there(folder, files, job.store, small, lock)
     with explain_os_errors(folder, sum(entry["bytes"] for entry in files)):
         folder.mkdir(parents=True, exist_ok=True)
-        _remove_strays(folder, {*sources, *CARD_NAMES})
-        _place_all(folder, files, job.store, sources)
+        _remove_strays(folder, {entry["path"] for entry in lock.shards + lock.side_files})
+        _place_all(folder, files, job.store)
         for path, data in small.items():
             write_atomic(folder / path, data)
         write_atomic(folder / LOCK_NAME, lock.to_bytes())
@@ -176,19 +164,14 @@ def publish(
 
 
 def _put_there(
-    folder: Bucket,
-    files: list[dict[str, Any]],
-    store: Store,
-    sources: dict[str, str],
-    small: dict[str, bytes],
-    lock: Lock,
+    folder: Bucket, files: list[dict[str, Any]], store: Store, small: dict[str, bytes], lock: Lock
 ) -> Lock:
     """Publish to a bucket: at every moment no dataset is there or a whole one."""
     try:
         return verify(folder)  # the same root, whole: another publisher was here
     except CorruptionError:
         (folder / LOCK_NAME).remove()  # from here to the last PUT there is no dataset
-    _place_all(folder, files, store, sources)
+    _place_all(folder, files, store)
     for path, data in small.items():
         (folder / path).write(data)
     try:
@@ -210,23 +193,14 @@ def _lock_data(
             {"path": s.path, "config": s.config, "split": s.split, **s.record.result["shard"]}
             for s in result.shards
         ],
-        "side_files": [
-            _side_entry(s.path, s.kind, store.read(s.address), s.rows, s.rows_sha256)
-            for s in result.side_files
-        ],
+        "side_files": [_side_entry(side, store.read(side.address)) for side in result.side_files],
         "environment": environment(),
     }
 
 
-def _side_entry(path: str, kind: str, data: Any, rows: int, rows_sha256: str) -> dict[str, Any]:
-    return {
-        "path": path,
-        "kind": kind,
-        "bytes": memoryview(data).nbytes,
-        "sha256": sha256_bytes(data),
-        "rows": rows,
-        "rows_sha256": rows_sha256,
-    }
+def _side_entry(side: SideFile, data: Any) -> dict[str, Any]:
+    own = {name: getattr(side, name) for name in ("path", "kind", "rows", "rows_sha256")}
+    return {**own, "bytes": memoryview(data).nbytes, "sha256": side.address}
 
 
 def environment() -> dict[str, str]:
@@ -243,26 +217,28 @@ def _refuse_other_root(folder: Place, lock: Lock) -> None:
         existing = read_lock(folder)
     except TangobenchError:
         return
-    require_root(lock, existing, f"this build (not the one in {folder})")
+    locks.require_root(lock, existing, f"this build (not the one in {folder})")
 
 
-def _place_all(
-    folder: Place, entries: list[dict[str, Any]], store: Store, sources: dict[str, str]
-) -> None:
-    """Put files in place, a few at a time: hashing and waiting for the disk overlap."""
-    with ThreadPoolExecutor(_WRITERS) as pool:
-        for _ in pool.map(lambda e: _place(folder, e, store, sources[e["path"]]), entries):
-            pass
+def _place_all(folder: Place, entries: list[dict[str, Any]], store: Store) -> None:
+    """Put files in place. A file's sha256 is its address in the store, and this run has hashed the
+    object: when its unit wrote it, when the unit was found finished, or as a bucket's is read.
+    """
+
+    def put(entry: dict[str, Any]) -> None:
+        if not _holds(folder / entry["path"], entry):
+            store.place(entry["sha256"], folder / entry["path"])
+
+    _in_threads(put, entries)
 
 
-def _place(folder: Place, entry: dict[str, Any], store: Store, address: str) -> None:
-    path = folder / entry["path"]
-    if _holds(path, entry):
-        return
-    data = store.read(address)
-    if sha256_bytes(data) != entry["sha256"]:
-        raise broken(path, "corrupt", "its copy in the unit store is damaged", "unit")
-    store.place(address, data, path)
+def _in_threads(act: Callable[[Any], None], items: Iterable[Any]) -> None:
+    """Act on each, a few at a time: hashing and waiting for the disk overlap."""
+    pool = ThreadPoolExecutor(_THREADS)
+    try:
+        collections.deque(pool.map(act, items), maxlen=0)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _remove_strays(folder: Path, known: set[str]) -> None:
@@ -270,11 +246,8 @@ def _remove_strays(folder: Path, known: set[str]) -> None:
     strays = [path for path in _extra_files(folder, known) if isinstance(path, Path)]
     for path in strays:
         if not _OURS.fullmatch(path.name):
-            raise UsageError(
-                f"{path} does not belong to this dataset",
-                kind="foreign-file",
-                fix="move it elsewhere, or choose another --out",
-                path=str(path),
-            )
+            why = f"{path} does not belong to this dataset"
+            fix = "move it elsewhere, or choose another --out"
+            raise errors.UsageError(why, kind="foreign-file", fix=fix, path=str(path))
     for path in strays:
         path.unlink()

@@ -43,11 +43,9 @@ class Upload:
 def plan_push(folder: Path, repository: str) -> Upload:
     """Check a folder and list what a push would upload; nothing leaves this machine."""
     if not _REPOSITORY.fullmatch(repository):
-        raise UsageError(
-            f"{repository!r} is no repository name",
-            kind="repository-name",
-            fix="write OWNER/NAME, such as me/lean-sample",
-        )
+        why = f"{repository!r} is no repository name"
+        fix = "write OWNER/NAME, such as me/lean-sample"
+        raise UsageError(why, kind="repository-name", fix=fix)
     is_dataset = (folder / LOCK_NAME).is_file()
     files, message = _dataset_files(folder) if is_dataset else _model_files(folder)
     return Upload(
@@ -78,19 +76,15 @@ def push(upload: Upload) -> str:
             upload.repository, operations, commit_message=upload.message, repo_type=upload.kind
         )
     except (HfHubHTTPError, OSError) as error:
-        status = getattr(getattr(error, "response", None), "status_code", None)
-        raise InputError(
-            f"the hub refused the upload to {upload.repository}: {str(error).splitlines()[0]}",
-            kind="hub-refused",
-            fix="log in with `hf auth login` (or set HF_TOKEN) and check the owner's name"
-            if status in (401, 403, 404)
-            else "no question of your login: check HF_ENDPOINT and the network, then try again",
-        ) from error
+        why = f"the hub refused the upload to {upload.repository}: {str(error).splitlines()[0]}"
+        fix = "no question of your login: check HF_ENDPOINT and the network, then try again"
+        if getattr(getattr(error, "response", None), "status_code", None) in (401, 403, 404):
+            fix = "log in with `hf auth login` (or set HF_TOKEN) and check the owner's name"
+        raise InputError(why, kind="hub-refused", fix=fix) from error
     return str(commit.commit_url)
 
 
 def stale(upload: Upload, there: list[str]) -> list[str]:
-    """Shards in the repository that this dataset does not have."""
     if upload.kind != "dataset":
         return []
     return sorted(set(fnmatch.filter(there, _SHARDS)) - set(upload.files))
@@ -124,18 +118,18 @@ def _model_files(folder: Path) -> tuple[tuple[str, ...], str]:
         try:
             size_untrusted(folder / name, folder=folder)
         except OSError as error:
-            raise CorruptionError(
-                f"{folder / name} is not uploaded: {error.strerror}",
-                kind="file-refused",
-                fix="remove it, or put the file itself there",
-                path=str(folder / name),
-            ) from None
+            path, fix = str(folder / name), "remove it, or put the file itself there"
+            why = f"{path} is not uploaded: {error.strerror}"
+            raise CorruptionError(why, kind="file-refused", fix=fix, path=path) from None
         _require_nothing_of_this_machine(folder, name)
     return tuple(names), folder.name
 
 
 def _require_one_thing(folder: Path) -> None:
     """Refuse a folder that is no model, and name the datasets and models in it."""
+    if not folder.exists():
+        fix = "check the path: a dataset folder, or a run folder under out/runs"
+        raise InputError(f"{folder} does not exist", kind="path-missing", fix=fix, path=str(folder))
     locks = (path.parent for path in folder.rglob(LOCK_NAME))
     weights = (path.parent for path in folder.rglob("*.safetensors"))
     models = (path.parent if path.name == "checkpoints" else path for path in weights)
@@ -162,9 +156,6 @@ def _require_nothing_of_this_machine(folder: Path, name: str) -> None:
     places = (str(Path.home()), str(folder.absolute().parent), str(folder.resolve().parent))
     for trace in [place for place in places if place != "/"] + [f'"{platform.node()}"']:
         if trace.encode() in data:
-            raise UsageError(
-                f"{folder / name} is not uploaded: it contains {trace}, which is of this machine",
-                kind="private-path",
-                fix="remove it from the file, or the file from the folder",
-                path=str(folder / name),
-            )
+            path, fix = str(folder / name), "remove it from the file, or the file from the folder"
+            why = f"{path} is not uploaded: it contains {trace}, which is of this machine"
+            raise UsageError(why, kind="private-path", fix=fix, path=path)

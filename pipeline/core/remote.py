@@ -55,12 +55,10 @@ class Bucket:
 
     @property
     def name(self) -> str:
-        """The last part of the address."""
         return self.url.rpartition("/")[2]
 
     @property
     def parent(self) -> Bucket:
-        """The folder around it."""
         return replace(self, url=self.url.rpartition("/")[0])
 
     def read(self, start: int | None = None, end: int | None = None) -> bytes:
@@ -85,7 +83,6 @@ class Bucket:
                 raise OSError(str(error)) from None
 
     def remove(self) -> None:
-        """Remove it if it is there."""
         with self._client() as (fs, path), contextlib.suppress(FileNotFoundError):
             fs.rm_file(path)
 
@@ -113,11 +110,9 @@ class Bucket:
         except (FileNotFoundError, FileExistsError):
             raise
         except Exception as error:
-            raise ResourceError(
-                f"the store at {self.url} failed: {type(error).__name__}: {error}",
-                kind="store-unreachable",
-                fix="check its address and credentials; the same command resumes",
-            ) from error
+            why = f"the store at {self.url} failed: {type(error).__name__}: {error}"
+            fix = "check its address and credentials; the same command resumes"
+            raise ResourceError(why, kind="store-unreachable", fix=fix) from error
 
 
 Place = Path | Bucket
@@ -166,7 +161,6 @@ class Patience:
         self.progressed()
 
     def progressed(self) -> None:
-        """Bytes arrived."""
         self._tries, self._since = 0, time.monotonic()
 
     def wait(self, error: Exception) -> None:
@@ -188,9 +182,8 @@ class Patience:
     def _unreachable(self, error: Exception, fix: str) -> ResourceError:
         lines = str(error).strip().splitlines()
         said = f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
-        return ResourceError(
-            f"{self._what} cannot be reached: {said}", kind="source-unreachable", fix=fix
-        )
+        why = f"{self._what} cannot be reached: {said}"
+        return ResourceError(why, kind="source-unreachable", fix=fix)
 
 
 def patiently(function: Callable[[], Value], seconds: float, what: str) -> Value:
@@ -223,7 +216,13 @@ def _pause_asked(error: BaseException) -> float | None:
     status = getattr(response, "status_code", None)
     if isinstance(status, int):
         passing = status in (408, 429) or status >= 500
-        return _asked(getattr(response, "headers", {})) if passing else None
+        if not passing:
+            return None
+        # `Retry-After: 30`, or `RateLimit: "resolvers";r=0;t=55`.
+        headers: Mapping[str, Any] = getattr(response, "headers", {})
+        after = str(headers.get("Retry-After", ""))
+        limit = _RATE_LIMIT.search(str(headers.get("RateLimit", "")))
+        return max(float(after) if after.isdigit() else 0.0, float(limit[1]) if limit else 0.0)
     for cause in _causes(error):
         names = {base.__name__ for base in type(cause).__mro__}
         if isinstance(cause, TimeoutError | ConnectionError | EOFError) or names & _NETWORK:
@@ -237,13 +236,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _asked(headers: Mapping[str, Any]) -> float:
-    """`Retry-After: 30`, or `RateLimit: "resolvers";r=0;t=55`."""
-    after = str(headers.get("Retry-After", ""))
-    limit = _RATE_LIMIT.search(str(headers.get("RateLimit", "")))
-    return max(float(after) if after.isdigit() else 0.0, float(limit[1]) if limit else 0.0)
 
 
 class PatientFile(io.RawIOBase):
@@ -280,18 +272,15 @@ class PatientFile(io.RawIOBase):
         return data
 
     def seek(self, place: int, whence: int = 0) -> int:
-        """Move."""
         self._place = place + (0, self._place, self._size)[whence]
         return self._place
 
     def readable(self) -> bool:
-        """Always; `seekable` too."""
         return True
 
     seekable = readable
 
     def close(self) -> None:
-        """Release the connection."""
         if self._handle is not None:
             self._handle.close()
         super().close()

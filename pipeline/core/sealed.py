@@ -61,15 +61,14 @@ def case_json(report: dict[str, Any]) -> str:
 DOCUMENT: Final = Form(lambda value: f"{pretty_json(value)}\n".encode())
 LINE: Final = Form(lambda value: json.dumps(value, allow_nan=False).encode() + b"\n", digits=16)
 RECORD: Final = Form(canonical_json)
+CASES: Final = Form(lambda value: case_json(value).encode())
 
 
 def seal(body: dict[str, Any], form: Form = DOCUMENT) -> bytes:
-    """An object with its checksum, as bytes."""
     return form.spell({**body, "checksum": checksum(body, form)})
 
 
 def checksum(body: dict[str, Any], form: Form = DOCUMENT) -> str:
-    """The checksum of an object without one."""
     # Lines may hold generated text, whose bytes need not be UTF-8: lone surrogates.
     return digest(body, errors="surrogatepass" if form is LINE else "strict")[: form.digits]
 

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline.core.files import map_untrusted, open_untrusted, write_atomic
-from tangobench.pipeline.core.hashing import RowsHasher, sha256_bytes
+from tangobench.pipeline.core.hashing import RowsHasher, rows_sha256, sha256_bytes
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.remote import Bucket, Place
 from tangobench.pipeline.core.shards import Rules, check_table, rules_of
@@ -47,8 +47,11 @@ class Shard:
         with as_promised(self._path):
             self.schema = pa.ipc.open_stream(self._buffer).schema
             rules.check_schema(self.schema)
-            for index in range(len(entry["batch_offsets"])):
-                rules.check(self.batch(index))
+            for batch in self:
+                rules.check(batch)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return map(self.batch, range(len(self.entry["batch_offsets"])))
 
     @property
     def path(self) -> Path:
@@ -57,7 +60,6 @@ class Shard:
         return cache_folder() / self.entry["sha256"] if isinstance(place, Bucket) else place
 
     def batch(self, index: int) -> pa.RecordBatch:
-        """Record batch `index`, without touching the others."""
         if index not in self._batches:
             with as_promised(self._path):
                 self._batches[index] = self._read(index)
@@ -76,25 +78,20 @@ class Shard:
 
     def check_rows(self) -> None:
         """Refuse a shard whose rows are not those that the lock counts and hashes."""
-        hasher, tokens = RowsHasher(), 0
         with as_promised(self._path):
-            for index in range(len(self.entry["batch_offsets"])):
-                batch = self.batch(index)
-                hasher.update(batch)
-                tokens += len(batch.column("tokens").flatten())
-            _require(self.entry, tokens=tokens, rows_sha256=hasher.hexdigest())
+            tokens = sum(len(batch.column("tokens").flatten()) for batch in self)
+            _require(self.entry, tokens=tokens, rows_sha256=rows_sha256(self))
 
-    def locate(self, row: int) -> tuple[pa.RecordBatch, int]:
-        """The batch of a row of this shard and the row's place in it."""
+    def value(self, row: int, column: str) -> Any:
         index, place = divmod(row, self.entry["batch_rows"])
-        return self.batch(index), place
+        return self.batch(index).column(column)[place].as_py()
 
     @functools.cached_property
     def token_views(self) -> list[tuple[NDArray, NDArray | int]]:
         """Per batch the flat token values and the row bounds (or the fixed row length)."""
         views: list[tuple[NDArray, NDArray | int]] = []
-        for index in range(len(self.entry["batch_offsets"])):
-            column = self.batch(index).column("tokens")
+        for batch in self:
+            column = batch.column("tokens")
             values = column.values.to_numpy(zero_copy_only=True)
             fixed = pa.types.is_fixed_size_list(column.type)
             views.append((values, column.type.list_size if fixed else column.offsets.to_numpy()))
@@ -127,7 +124,6 @@ class Shard:
         return int(offset // values.itemsize)
 
     def tokens(self, row: int) -> NDArray:
-        """The tokens of a row, as a view into the mapped file."""
         flat, starts, lengths = self.token_places
         start = starts[row]
         return flat[start : start + lengths[row]]
@@ -152,19 +148,17 @@ class SideTable:
             yield from file.iter_batches(_BATCH, use_threads=False)
 
     def table(self) -> pa.Table:
-        """All rows."""
         return pa.Table.from_batches(self.batches())
 
     def check_rows(self) -> None:
         """Refuse a table whose rows are not those that the lock counts and hashes."""
         if not self.entry["rows_sha256"]:
             return
-        hasher, rows = RowsHasher(), 0
+        hasher = RowsHasher()
         for batch in self.batches():
             hasher.update(batch)
-            rows += batch.num_rows
         with as_promised(self._path, self.entry["kind"]):
-            _require(self.entry, rows=rows, rows_sha256=hasher.hexdigest())
+            _require(self.entry, rows=hasher.rows, rows_sha256=hasher.hexdigest())
 
 
 def check_schemas(folder: Place, entries: list[dict[str, Any]], rules: Rules) -> None:
@@ -201,11 +195,9 @@ def shard_rules(lock: Lock, config: str) -> Rules:
     try:
         return rules_of(lock, config)
     except ValueError as error:
-        raise CorruptionError(
-            f"the lock of {lock.name} is wrong: {error}",
-            kind="lock-corrupt",
-            fix="restore it, or run the build again",
-        ) from None
+        why = f"the lock of {lock.name} is wrong: {error}"
+        fix = "restore it, or run the build again"
+        raise CorruptionError(why, kind="lock-corrupt", fix=fix) from None
 
 
 def map_checked(folder: Place, entry: dict[str, Any], what: str = "shard") -> pa.Buffer:
@@ -262,10 +254,6 @@ def _require_bytes(path: Place, data: Any, entry: dict[str, Any], what: str) -> 
 
 
 def broken(path: Place, how: str, why: str, what: str = "shard") -> CorruptionError:
-    """The error for a file that is not what the lock says."""
-    return CorruptionError(
-        f"{what} {path} is {how}: {why}",
-        kind=f"{what}-{how}",
-        fix="run the same build again: it restores what is damaged",
-        path=str(path),
-    )
+    fix = "run the same build again: it restores what is damaged"
+    why = f"{what} {path} is {how}: {why}"
+    return CorruptionError(why, kind=f"{what}-{how}", fix=fix, path=str(path))

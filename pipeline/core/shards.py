@@ -36,7 +36,6 @@ class Column:
 
 
 def fixed(values: NDArray) -> Column:
-    """Rows of equal length from a two-dimensional array."""
     count, width = values.shape
     return gathered(count, width, values.dtype, lambda a, b: np.array(values[a:b]).reshape(-1))
 
@@ -67,14 +66,12 @@ def lists(values: NDArray, offsets: NDArray) -> Column:
 
 
 def scalars(values: NDArray) -> Column:
-    """One number per row."""
     kind = pa.from_numpy_dtype(values.dtype)
     return Column(len(values), kind, lambda a, b: pa.array(np.array(values[a:b])), values.nbytes)
 
 
 def strings(values: Sequence[str]) -> Column:
-    """One text per row."""
-    size = sum(len(value.encode()) for value in values) + 4 * (len(values) + 1)
+    size = len("".join(values).encode()) + 4 * (len(values) + 1)
     return Column(len(values), pa.string(), lambda a, b: pa.array(values[a:b], pa.string()), size)
 
 
@@ -126,7 +123,6 @@ def write(columns: dict[str, Column], sink: Sink, *, batch_rows: int) -> ShardIn
 
 
 def encode(columns: dict[str, Column], *, batch_rows: int) -> tuple[pa.Buffer, ShardInfo]:
-    """A shard's bytes in memory and what the lock records of them."""
     pieces: list[bytes] = []
     info = write(columns, Sink(lambda view: pieces.append(bytes(view))), batch_rows=batch_rows)
     return pa.py_buffer(b"".join(pieces)), info
@@ -149,7 +145,6 @@ class Rules:
     combinations: int
 
     def check_schema(self, schema: pa.Schema) -> None:
-        """Refuse other columns or types."""
         if schema.metadata or any(field.metadata for field in schema):
             raise ValueError("its schema carries metadata")
         if self.columns is not None and schema.names != list(self.columns):
@@ -159,11 +154,11 @@ class Rules:
         for field in schema:
             wanted = (self.columns or {}).get(field.name)
             if field.name == "tokens":
-                self._check_tokens_type(field.type, wanted)
+                self._check_tokens(field.type, wanted)
             elif field.type not in ([_TYPES[wanted]] if wanted else _TYPES.values()):
                 raise ValueError(f"its column {field.name!r} is {field.type}, expected {wanted}")
 
-    def _check_tokens_type(self, kind: pa.DataType, wanted: str | None) -> None:
+    def _check_tokens(self, kind: pa.DataType, wanted: str | None) -> None:
         fixed = pa.types.is_fixed_size_list(kind)
         is_list = fixed or pa.types.is_list(kind)
         if not is_list or kind.value_type not in _TOKENS or wanted == ("list" if fixed else "rows"):
@@ -172,7 +167,6 @@ class Rules:
             raise ValueError(f"its column 'tokens' is {kind}, the context is {self.context}")
 
     def check(self, batch: pa.RecordBatch) -> None:
-        """Refuse rows that break a rule."""
         if not batch.num_rows:
             return
         columns = {name: batch.column(name) for name in batch.schema.names}
@@ -182,7 +176,7 @@ class Rules:
                 raise ValueError(f"its column {name!r} has nulls")
         lengths = _lengths(columns["tokens"])
         _require("tokens", "a length", lengths, 1, self.context)
-        _require("tokens", "an id", _flat(columns["tokens"]), 0, self.vocabulary - 1)
+        _require("tokens", "an id", columns["tokens"].flatten().to_numpy(), 0, self.vocabulary - 1)
         if "target_start" in columns:
             first = columns["target_start"].to_numpy()
             _require("target_start", "a value", first, 1, self.context)
@@ -229,11 +223,6 @@ def _lengths(column: pa.Array) -> NDArray:
     return np.diff(column.offsets.to_numpy())
 
 
-def _flat(column: pa.Array) -> NDArray:
-    values: NDArray = column.flatten().to_numpy(zero_copy_only=True)
-    return values
-
-
 def _require(name: str, what: str, values: NDArray, low: int, high: int) -> None:
     if not len(values):
         return
@@ -250,7 +239,7 @@ def _check_spans(columns: dict[str, pa.Array], lengths: NDArray) -> None:
         if name not in columns or not np.array_equal(_lengths(columns[name]), np.diff(bounds)):
             raise ValueError(f"its column {name!r} has not one value for each of 'doc_start'")
     _require("doc_start", "a number of spans", np.diff(bounds), 1, int(lengths.max()))
-    starts = _flat(columns["doc_start"]).astype(np.int64)
+    starts = columns["doc_start"].flatten().to_numpy().astype(np.int64)
     heads = np.zeros(len(starts), np.bool_)
     heads[bounds[:-1] - bounds[0]] = True
     inside = np.append(True, np.diff(starts) > 0) | heads

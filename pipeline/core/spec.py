@@ -7,6 +7,7 @@ spec is what a lock records and a root covers. A bad key or value is one error t
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import difflib
 import importlib.resources
 import math
@@ -26,25 +27,21 @@ _LARGEST_FILE: Final = 1 << 20
 _MOST_DOTS: Final = 1000  # in a line: tomllib's time grows with the square of a key's parts
 
 
-def bad_value(key: str, value: object, expected: str) -> UsageError:
-    """The error for a value that has the right type but cannot be meant."""
-    return UsageError(
-        f"spec key {key!r} is {shown(value)}, expected {expected}",
-        kind="spec-value",
-        fix=f"set {key} to {expected}",
-        key=key,
-    )
+def bad_value(key: str, value: object, expected: str, where: str = "") -> UsageError:
+    """The error for a value that cannot be meant, or, in the file `where`, has another type."""
+    key_is = f"{where}: key {key!r} is" if where else f"spec key {key!r} is"
+    found = f"{shown(value)} ({type(value).__name__})" if where else shown(value)
+    kind, fix = "spec-type" if where else "spec-value", f"set {key} to {expected}"
+    return UsageError(f"{key_is} {found}, expected {expected}", kind=kind, fix=fix, key=key)
 
 
 def manifest_file(name: str) -> Path:
-    """Path of a file in the `manifests` folder of the installed package."""
     return Path(str(importlib.resources.files("tangobench.manifests"))) / name
 
 
 def load_spec(
     cls: type[T], name: str, profile: str, overrides: Mapping[str, Any] | None = None
 ) -> T:
-    """The effective spec of a dataset's profile."""
     return read_spec(cls, manifest_file(f"{name}.toml"), profile, overrides)
 
 
@@ -64,13 +61,12 @@ def read_spec(
         )
     where = f"{path.name} [{profile}]"
     if not isinstance(profiles[profile], dict):
-        raise _wrong(where, f"profiles.{profile}", profiles[profile], "a table")
+        raise bad_value(f"profiles.{profile}", profiles[profile], "a table", where)
     merged = _merge(_merge(document, profiles[profile]), dict(overrides or {}))
     return parse(cls, merged, where=where)
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """A TOML file as it is."""
     try:
         return parsed_toml(read_untrusted(path, limit=_LARGEST_FILE, links=True))
     except OSError as error:
@@ -101,7 +97,6 @@ def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse(cls: type[T], values: Mapping[str, Any], *, where: str, prefix: str = "") -> T:
-    """Build a dataclass from plain values, checking every key and type."""
     hints = get_type_hints(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
     for key in values:
@@ -129,39 +124,32 @@ def _convert(hint: Any, value: Any, where: str, key: str) -> Any:
         if value in get_args(hint) and type(value) in {type(arg) for arg in get_args(hint)}:
             return value
         choices = ", ".join(repr(choice) for choice in get_args(hint))
-        raise _wrong(where, key, value, f"one of {choices}")
+        raise bad_value(key, value, f"one of {choices}", where)
     if origin is tuple:
         if isinstance(value, list | tuple):
             return tuple(_convert(get_args(hint)[0], item, where, f"{key}[]") for item in value)
-        raise _wrong(where, key, value, "a list")
+        raise bad_value(key, value, "a list", where)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if isinstance(value, dict):
             return parse(hint, value, where=where, prefix=f"{key}.")
-        raise _wrong(where, key, value, "a table")
+        raise bad_value(key, value, "a table", where)
     return _scalar(hint, value, where, key)
 
 
 def _scalar(hint: Any, value: Any, where: str, key: str) -> Any:
+    if hint is str and isinstance(value, datetime.date):
+        value = value.isoformat()  # `cut = 2024-01-01` is a date in TOML
     if hint is float and type(value) is int:
         value = float(value) if abs(value) < 2**53 else math.inf
     if type(value) is not hint:
-        raise _wrong(where, key, value, f"a value of type {hint.__name__}")
+        raise bad_value(key, value, f"a value of type {hint.__name__}", where)
     if hint is float and not math.isfinite(value):
-        raise _wrong(where, key, value, "a finite number")
+        raise bad_value(key, value, "a finite number", where)
     if hint is int and abs(value) >= 2**63:
-        raise _wrong(where, key, value, "a number of 64 bits")
+        raise bad_value(key, value, "a number of 64 bits", where)
     if hint is str and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise _wrong(where, key, value, "text in UTF-8")
+        raise bad_value(key, value, "text in UTF-8", where)
     return value
-
-
-def _wrong(where: str, key: str, value: object, expected: str) -> UsageError:
-    return UsageError(
-        f"{where}: key {key!r} is {shown(value)} ({type(value).__name__}), expected {expected}",
-        kind="spec-type",
-        fix=f"set {key} to {expected}",
-        key=key,
-    )
 
 
 def shown(value: object) -> str:

@@ -54,7 +54,6 @@ class Record(Generic[R_co]):
     """The checksum that an object store itself gave the object, if it gives any."""
 
     def to_bytes(self) -> bytes:
-        """The record as stored, with a checksum of itself."""
         plain = dataclasses.asdict(self)
         if not self.mark:
             del plain["mark"]
@@ -73,7 +72,6 @@ class Store(ABC):
     """Objects and records; the two subclasses decide where bytes live."""
 
     def put(self, key: str, data: Any, result: R) -> Record[R]:
-        """Store a unit's object, then its record."""
         address = sha256_bytes(data)
         self._write(_object_name(address), data)
         return self._remember(key, address, memoryview(data).nbytes, result)
@@ -111,19 +109,18 @@ class Store(ABC):
     def _mark(self, address: str) -> str:
         return ""
 
-    def read(self, address: str) -> pa.Buffer:
-        """A whole object."""
+    def read(self, address: str, start: int = 0, length: int | None = None) -> pa.Buffer:
+        """An object, or a part of it."""
         try:
-            return self._read(_object_name(address))
+            return self._read(_object_name(address), start, length)
         except FileNotFoundError:
-            raise _gone(address) from None
+            why = f"object {address} disappeared from the unit store during the build"
+            fix = "run the same command again: the missing unit is redone"
+            raise CorruptionError(why, kind="unit-missing", fix=fix) from None
 
-    def read_range(self, address: str, start: int, length: int) -> pa.Buffer:
-        """A part of an object."""
-        return self.read(address).slice(start, length)
-
-    def place(self, address: str, data: Any, path: Place) -> None:
-        """Put an object, whose bytes are `data`, at `path`, whole or not at all."""
+    def place(self, address: str, path: Place) -> None:
+        """Put an object at `path`, whole or not at all."""
+        data = self.read(address)
         path.write(data) if isinstance(path, Bucket) else write_atomic(path, data)
 
     def spill_folder(self) -> Path | None:
@@ -140,7 +137,7 @@ class Store(ABC):
     def _unnamed(self, expected: int) -> AbstractContextManager[Pair]: ...
 
     @abstractmethod
-    def _read(self, name: str) -> pa.Buffer: ...
+    def _read(self, name: str, start: int = 0, length: int | None = None) -> pa.Buffer: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,47 +159,35 @@ class LocalStore(Store):
     def _scratch(self) -> Path:
         return self.root / "tmp" / self.scratch
 
-    def _read(self, name: str) -> pa.Buffer:
+    def _read(self, name: str, start: int = 0, length: int | None = None) -> pa.Buffer:
         path = self.root / name
         try:
+            if length is not None and length <= _SMALL:
+                with path.open("rb", buffering=0) as raw:
+                    return pa.py_buffer(os.pread(raw.fileno(), length, start))
             if path.stat().st_size == 0:
                 return pa.py_buffer(b"")
             with pa.memory_map(os.fsencode(path)) as file:
-                return file.read_buffer()
+                return file.read_buffer().slice(start, length)
         except FileNotFoundError:
             raise
         except OSError as error:
-            raise ResourceError(
-                f"cannot read {path}: {os.strerror(error.errno or 0)}",
-                kind="store-unreadable",
-                fix="make the unit store readable, or choose another --store",
-                path=str(path),
-            ) from error
+            why = f"cannot read {path}: {os.strerror(error.errno or 0)}"
+            fix = "make the unit store readable, or choose another --store"
+            raise ResourceError(why, kind="store-unreadable", fix=fix, path=str(path)) from error
 
-    def read_range(self, address: str, start: int, length: int) -> pa.Buffer:
-        """A part of an object; a small one without mapping the whole file."""
-        if length > _SMALL:
-            return self.read(address).slice(start, length)
-        try:
-            with (self.root / _object_name(address)).open("rb", buffering=0) as file:
-                return pa.py_buffer(os.pread(file.fileno(), length, start))
-        except FileNotFoundError:
-            raise _gone(address) from None
-
-    def place(self, address: str, data: Any, path: Place) -> None:
+    def place(self, address: str, path: Place) -> None:
         """Give an object the name `path` too: no second copy where the file system has links."""
         if isinstance(path, Bucket):
             path.write(self.root / _object_name(address))
         elif not link_atomic(self.root / _object_name(address), path):
-            write_atomic(path, data)
+            write_atomic(path, self.read(address))
 
     def spill_folder(self) -> Path:
-        """The scratch folder: on the disk that has room for the units."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         return self._scratch
 
     def clear_scratch(self) -> None:
-        """Remove temporary files of this build's dead writers."""
         shutil.rmtree(self._scratch, ignore_errors=True)
 
 
@@ -235,8 +220,12 @@ class RemoteStore(Store):
 
             yield send, keep
 
-    def _read(self, name: str) -> pa.Buffer:
-        return pa.py_buffer((self.root / name).read())
+    def _read(self, name: str, start: int = 0, length: int | None = None) -> pa.Buffer:
+        if length is None:
+            return pa.py_buffer((self.root / name).read())
+        # Object stores refuse an empty range.
+        data = (self.root / name).read(start, start + length) if length else b""
+        return pa.py_buffer(data)
 
     def _mark(self, address: str) -> str:
         return (self.root / _object_name(address)).stat()[1]
@@ -247,31 +236,18 @@ class RemoteStore(Store):
             return (size, mark) == (record.size, record.mark)
         return Store._intact(self, record)  # a store without checksums
 
-    def read(self, address: str) -> pa.Buffer:
-        """A whole object; one with other bytes is removed, so that the next run makes it again."""
-        data = Store.read(self, address)
-        if sha256_bytes(data) != address:
+    def read(self, address: str, start: int = 0, length: int | None = None) -> pa.Buffer:
+        """A whole object with other bytes is removed, so that the next run makes it again."""
+        data = Store.read(self, address, start, length)
+        if length is None and sha256_bytes(data) != address:
             (self.root / _object_name(address)).remove()
-            raise CorruptionError(
-                f"object {address} in the unit store {self.root} holds other bytes",
-                kind="unit-corrupt",
-                fix="run the same command again: the unit is redone",
-            )
+            why = f"object {address} in the unit store {self.root} holds other bytes"
+            fix = "run the same command again: the unit is redone"
+            raise CorruptionError(why, kind="unit-corrupt", fix=fix)
         return data
-
-    def read_range(self, address: str, start: int, length: int) -> pa.Buffer:
-        """A part of an object, fetched alone."""
-        if length == 0:
-            return pa.py_buffer(b"")  # object stores refuse an empty range
-        try:
-            data = (self.root / _object_name(address)).read(start, start + length)
-        except FileNotFoundError:
-            raise _gone(address) from None
-        return pa.py_buffer(data)
 
 
 def open_store(where: str, *, scratch: str = "default") -> Store:
-    """The store at a folder or fsspec URL."""
     place = place_of(where)
     return LocalStore(place.absolute(), scratch) if isinstance(place, Path) else RemoteStore(place)
 
@@ -292,11 +268,3 @@ def _object_name(address: str) -> str:
 
 def _record_name(key: str) -> str:
     return f"records/{key[:2]}/{key[2:]}.json"
-
-
-def _gone(address: str) -> CorruptionError:
-    return CorruptionError(
-        f"object {address} disappeared from the unit store during the build",
-        kind="unit-missing",
-        fix="run the same command again: the missing unit is redone",
-    )

@@ -24,7 +24,7 @@ import sympy
 
 from tangobench.errors import InputError
 from tangobench.pipeline.core.hashing import digest, sha256_file
-from tangobench.pipeline.dm_math.combinations import LEVELS
+from tangobench.pipeline.dm_math.spec import LEVELS
 
 PACKAGE: Final = "mathematics_dataset"
 # Raised whenever a change here or in fast/ changes one byte of output.
@@ -66,7 +66,7 @@ class Generator:
         self._sympy_random: Final = random.Random()
         self._sympy_seed: int | None = 0
         self.sympy: Final = namespace(sympy)
-        self._samplers: dict[tuple[str, int], Callable[[], Any]] = {}
+        self.samplers: dict[tuple[str, int], Callable[[], Any]] = {}
 
     def seed(self, python: int, numpy: int, sympy: int) -> None:
         """Seed all three generators; `numpy` has 32 bits."""
@@ -87,11 +87,7 @@ class Generator:
 
         `level` is an index of DIFFICULTIES: easy, medium, hard, interpolate, extrapolate.
         """
-        return self._samplers[module, level]()
-
-    def names(self) -> list[str]:
-        """The 56 module names, sorted, as upstream's own script orders them."""
-        return sorted({module for module, level in self._samplers if level < len(LEVELS)})
+        return self.samplers[module, level]()
 
     def collect_samplers(self) -> None:
         """Ask the copy for its training modules at the three levels, then for its test modules."""
@@ -100,7 +96,7 @@ class Generator:
         for level, found in enumerate([*groups, upstream.test(), upstream.test_extra()]):
             for group, members in found.items():
                 for name, sampler in members.items():
-                    self._samplers[f"{group}__{name}", level] = sampler
+                    self.samplers[f"{group}__{name}", level] = sampler
 
 
 def entropy_third(level: int) -> Callable[[tuple[float, float]], tuple[float, float]]:

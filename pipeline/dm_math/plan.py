@@ -1,15 +1,73 @@
-"""What drawing a math dataset takes, before it starts."""
+"""Units of similar time, and what a whole build takes.
+
+- All examples of a group, combination after combination, form one line; it is cut at equal cost. A
+  unit is a few *pieces* (combination, start, stop): many cheap combinations, or a slice of one.
+- Costs only place the cuts: they decide neither a row nor a root.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
-from tangobench.pipeline.dm_math.combinations import Group
-from tangobench.pipeline.dm_math.files import found_files
-from tangobench.pipeline.dm_math.spec import Spec, TestsSpec
-from tangobench.pipeline.dm_math.units import RARE, RAREST, cost_of, cut, seconds
+from tangobench.pipeline.core.progress import duration, units
+from tangobench.pipeline.dm_math.spec import CONFIGS, LEVELS, AnySplit, Group, Spec, TestsSpec
 
 _BYTES_PER_ROW: Final = 85  # measured: 76 tokens, 4 offset, 2 target_start, 1 combination
+UNIT_SECONDS: Final = 4.0
+# One draw in 16 is a validation question, 15 in 16 are training questions.
+_ATTEMPTS: Final[dict[AnySplit, float]] = {"train": 16 / 15, "validation": 16.0, "test": 16.0}
+RARE: Final = "comparison__sort_more/extrapolate"  # 1 answer in 200 has at most 30 characters
+RAREST: Final = 3200.0  # its draws per accepted example
+
+# Microseconds per draw on one core, mean of the three levels; only the ratios matter.
+_MODULES: Final = (
+    *(240, 680, 320, 790, 1540, 2860, 60, 70, 110, 60, 110, 50, 170, 70),
+    *(190, 360, 990, 670, 1400, 310, 520, 300, 570, 150, 440, 300, 620, 190),
+    *(30, 50, 170, 2430, 80, 450, 40, 500, 110, 660, 110, 580, 60, 590),
+    *(50, 670, 90, 450, 1200, 700, 400, 1210, 210, 880, 1000, 460, 110, 110),
+)
+_EXTRAPOLATED: Final = (230, 80, 260, 60, 430, 80, 520, 400, 410, 410, 110, 60, 100, 220, 140)
+_MICROSECONDS: Final = (
+    dict(zip(CONFIGS["default"], (c for c in _MODULES for _ in LEVELS), strict=True))
+    | dict(zip(CONFIGS["interpolate"], _MODULES, strict=True))
+    | dict(zip(CONFIGS["extrapolate"], _EXTRAPOLATED, strict=True))
+)
+
+
+class Piece(NamedTuple):
+    """Examples `start` to `stop` of one combination."""
+
+    name: str
+    start: int
+    stop: int
+
+
+def cost_of(name: str, split: AnySplit) -> float:
+    """Expected seconds of one accepted example of a combination."""
+    return _MICROSECONDS[name] * 1e-6 * (RAREST if name == RARE else _ATTEMPTS[split])
+
+
+def cut(group: Group) -> list[list[Piece]]:
+    """The units of a group, in order."""
+    units: list[list[Piece]] = []
+    unit: list[Piece] = []
+    room = UNIT_SECONDS
+    for name in group.names:
+        cost, start = cost_of(name, group.split), 0
+        while start < group.each:
+            stop = min(group.each, start + max(1, int(room / cost)))
+            unit.append(Piece(name, start, stop))
+            room -= (stop - start) * cost
+            start = stop
+            if room < cost:
+                units.append(unit)
+                unit, room = [], UNIT_SECONDS
+    return [*units, unit] if unit else units
+
+
+def seconds(split: AnySplit, pieces: Sequence[Piece]) -> float:
+    return sum((piece.stop - piece.start) * cost_of(piece.name, split) for piece in pieces)
 
 
 def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, Any]:
@@ -23,47 +81,28 @@ def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, 
         "memory_bytes": workers * 250_000_000,
     }
     if source is not None:
-        files = found_files(source, groups)
-        size = sum(args.size for args in files.values())
-        line = f"files    {len(files):,} of {source}; each is checked line by line"
-        return needs | {
-            "read_bytes": size,
-            "core_seconds": 5 + size / 20_000_000,
-            "lines": [line],
-        }
-    units = [cut(group) for group in groups]
-    times = [
-        sum(seconds(group, unit) for unit in own) for group, own in zip(groups, units, strict=True)
-    ]
+        from tangobench.pipeline.dm_math import files  # loads the generator and SymPy
+
+        found = files.found_files(source, groups)
+        size = sum(args.size for args in found.values())
+        line = f"files    {len(found):,} of {source}; each is checked line by line"
+        timed = {"read_bytes": size, "core_seconds": 5 + size / 20_000_000, "lines": [line]}
+        return needs | timed
     if isinstance(spec, Spec):
         shard = max(len(group.names) * min(group.step, group.each) for group in groups)
         needs["memory_bytes"] += workers * 4 * shard * _BYTES_PER_ROW
-    describe = _combinations if isinstance(spec, Spec) else _tests
-    return needs | {
-        "core_seconds": sum(times),
-        "lines": describe(groups, times, [len(own) for own in units]),
-    }
-
-
-def _combinations(groups: list[Group], times: list[float], units: list[int]) -> list[str]:
-    train, validation = groups
-    return [
-        f"drawing  {len(train.names)} combinations, {sum(times) / 3600:.2f} core-hours in "
-        f"{sum(units):,} units; a killed build resumes",
-        f"train    {train.each:,} per combination, {times[0] / 3600:.2f} core-hours",
-        f"valid.   {validation.each:,} per combination, {times[1] / 3600:.2f} core-hours "
-        "(one draw in 16 is accepted)",
-    ]
-
-
-def _tests(groups: list[Group], times: list[float], units: list[int]) -> list[str]:
-    module, _, part = RARE.partition("/")
-    rare = sum(cost_of(RARE, "test") * group.each for group in groups if group.config == part)
-    return [
-        *(
-            f"{group.config:<11}  {group.each:,} of each of {len(group.names)} modules in "
-            f"{count:,} units, {time:.0f} s of one core"
-            for group, time, count in zip(groups, times, units, strict=True)
-        ),
-        f"rare         {module} keeps one draw in {RAREST:,.0f}: {rare:.0f} s of these",
-    ]
+    lines, times = [], []
+    for group in groups:
+        cuts = cut(group)
+        times.append(sum(seconds(group.split, unit) for unit in cuts))
+        label = group.split if isinstance(spec, Spec) else group.config
+        lines.append(
+            f"{label:<11}  {group.each:,} of each of {len(group.names)} in {units(len(cuts))}, "
+            f"{duration(times[-1])} of one core"
+            + ("" if group.split == "train" else "; one draw in 16 is accepted")
+        )
+        if RARE in group.names:
+            rare = f"{RARE.partition('/')[0]} keeps one draw in {RAREST:,.0f}"
+            time = duration(group.each * cost_of(RARE, group.split))
+            lines.append(f"{'':<11}  {rare}: {time} of these")
+    return needs | {"core_seconds": sum(times), "lines": lines}

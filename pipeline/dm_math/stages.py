@@ -1,5 +1,9 @@
-"""The three stages of the math datasets: draw examples, audit questions, assemble shards.
+"""One example of the math datasets by its address, and the stages: draw, audit, assemble.
 
+- `draw` depends on (seed, split, combination, index) alone: each attempt seeds all generators from
+  a hash of (seed, split, combination name, index, attempt).
+- An attempt is rejected when the question has more than 160 characters, the answer more than 30
+  (upstream's limits), or the question belongs to the other split; then the next attempt follows.
 - Order of rows: index-major. Row r of a group is example r // n of combination r % n, so every
   prefix and every shard holds all n combinations equally.
 - The audit reads every question back from its tokens: its hash must allow it in its split.
@@ -7,30 +11,99 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from functools import cache
+from typing import Any, Final, NamedTuple, TypedDict
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tangobench.pipeline.core import shards
+from tangobench.errors import InputError
+from tangobench.pipeline.core import build, shards
 from tangobench.pipeline.core.arrays import offsets_of, pack, unpack
-from tangobench.pipeline.core.build import (
-    Arguments,
-    Output,
-    ShardResult,
-    Stage,
-    Streamed,
-    shard_unit,
-)
+from tangobench.pipeline.core.build import Arguments, Output, Stage
 from tangobench.pipeline.core.hashing import canonical_json
 from tangobench.pipeline.core.store import Store
-from tangobench.pipeline.dm_math import vocabulary
-from tangobench.pipeline.dm_math.combinations import AnySplit, side_of, split_of
-from tangobench.pipeline.dm_math.draw import REJECTIONS, Draw, draw
-from tangobench.pipeline.dm_math.units import Found
+from tangobench.pipeline.dm_math import fast, spec, vocabulary
+from tangobench.pipeline.dm_math.generator import Generator
+from tangobench.pipeline.dm_math.spec import AnySplit, side_of, split_of
+
+# The rarest accepted example is 1 draw in 3,200 (`comparison__sort_more`: nearly all its answers
+# are too long), so this many misses in a row mean an empty space.
+MAX_ATTEMPTS: Final = 200_000
+REJECTIONS: Final = {
+    "long_question": f"draws with a question over {spec.MAX_QUESTION} characters",
+    "long_answer": f"draws with an answer over {spec.MAX_ANSWER} characters",
+    "other_split": "draws whose question belongs to the other split",
+    "unfinished": "draws that the generator could not finish",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """An accepted example, and how many draws before it were rejected, by REJECTIONS."""
+
+    question: str
+    answer: str
+    rejected: dict[str, int]
+
+    @property
+    def attempts(self) -> int:
+        return 1 + sum(self.rejected.values())
+
+
+def draw(
+    seed: int,
+    split: AnySplit,
+    combination: int | str,
+    index: int,
+    generator: Generator | None = None,
+) -> Draw:
+    """The example of a combination (`MODULE/DIFFICULTY` or its number) by the fast generator."""
+    generator = generator or _shared_generator()
+    name = spec.NAMES[combination] if isinstance(combination, int) else combination
+    module, _, difficulty = name.partition("/")
+    rejected = dict.fromkeys(REJECTIONS, 0)
+    for attempt in range(MAX_ATTEMPTS):
+        bits = hashlib.sha256(f"{seed}/{split}/{name}/{index}/{attempt}".encode()).digest()
+        generator.seed(*(int.from_bytes(part) for part in (bits[:8], bits[8:12], bits[12:20])))
+        try:
+            problem = generator.problem(module, spec.DIFFICULTIES.index(difficulty))
+        except AssertionError:
+            # Upstream's own checks fail once in some million draws: the Dirichlet weight of a
+            # coefficient that may have none (alpha 1e-9) is not exactly 0.
+            rejected["unfinished"] += 1
+            continue
+        question = str(problem.question)
+        if len(question) > spec.MAX_QUESTION:
+            rejected["long_question"] += 1
+        elif len(answer := str(problem.answer)) > spec.MAX_ANSWER:
+            rejected["long_answer"] += 1
+        elif split_of(question) != side_of(split):
+            rejected["other_split"] += 1
+        else:
+            return Draw(question, answer, rejected)
+    raise InputError(
+        f"{name} gave no {split} question in {MAX_ATTEMPTS} attempts (index {index}, seed {seed})",
+        kind="space-empty",
+        fix="ask for another seed: this combination has too few distinct questions",
+    )
+
+
+@cache
+def _shared_generator() -> Generator:
+    return fast.load()
+
+
+class Found(NamedTuple):
+    """Rows `first` to `last` of a stored unit."""
+
+    address: str
+    first: int
+    last: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +116,6 @@ class DrawArgs(Arguments):
     pieces: tuple[tuple[str, int, int], ...]
 
     def key(self) -> Any:
-        """By name."""
         return self.plain()
 
 
@@ -55,7 +127,6 @@ class DrawResult(TypedDict):
 
 
 def draw_unit(args: DrawArgs, _store: Store) -> Output[DrawResult]:
-    """Rows of the pieces in order."""
     return rows_unit(
         (name, draw(args.seed, args.split, name, index))
         for name, first, last in args.pieces
@@ -118,11 +189,10 @@ class AssembleArgs(Arguments):
     first: int = 0
 
     def key(self) -> Any:
-        """By name."""
         return self.plain()
 
 
-def assemble_shard(args: AssembleArgs, store: Store) -> Streamed[ShardResult]:
+def assemble_shard(args: AssembleArgs, store: Store) -> build.Streamed[build.ShardResult]:
     """One shard: the examples of an index range of all combinations, index after index."""
     rows, starts = _read(store, (found for combination in args.found for found in combination))
     combinations = len(args.found)
@@ -135,7 +205,7 @@ def assemble_shard(args: AssembleArgs, store: Store) -> Streamed[ShardResult]:
         "target_start": shards.scalars(starts[order]),
         "combination": shards.scalars(np.tile(numbers, each)),
     }
-    return shard_unit(columns, batch_rows=args.batch_rows)
+    return build.shard_unit(columns, batch_rows=args.batch_rows)
 
 
 def _read(store: Store, found: Iterable[Found]) -> tuple[pa.ListArray, npt.NDArray[np.uint16]]:

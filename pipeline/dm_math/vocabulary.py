@@ -39,7 +39,6 @@ def question_prefix(question: str) -> bytes:
 
 
 def text(ids: bytes) -> str:
-    """The characters among some ids."""
     return ids.translate(_TO_CHARACTER, bytes(range(len(SPECIAL)))).decode()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from tangobench.errors import InputError
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.dm_math import vocabulary
-from tangobench.pipeline.dm_math.combinations import CONFIGS, MAX_QUESTION, AnySplit, split_of
+from tangobench.pipeline.dm_math.spec import CONFIGS, MAX_QUESTION, AnySplit, split_of
 from tangobench.pipeline.reading import Dataset, Rows, open_dataset
 
 
@@ -55,7 +55,7 @@ def _origin(lock: Lock, split: AnySplit, name: str, index: int) -> str:
     """An example's answer and what was rejected before it, or that it was read from a file."""
     if "files" in lock.data["source"]:
         return f"read from {lock.data['source']['files']}"
-    from tangobench.pipeline.dm_math.draw import draw  # sympy takes half a second
+    from tangobench.pipeline.dm_math.stages import draw  # sympy takes half a second
 
     example = draw(lock.spec["seed"], split, name, index)
     long_question, long_answer, other, unfinished = example.rejected.values()

@@ -1,7 +1,7 @@
 """FineWeb-Edu: temporal split, exact dedup, 8,192-token rows.
 
 - Two passes over the text: keys, then tokens of what is kept. Between them the split is resolved
-  exactly, out of core, and audited.
+  exactly, out of core, and audited. Where most documents are used, the first makes tokens too.
 - Input files are known by their bytes and taken in the order of their sha256.
 - A document is decided on once, in `decisions/`; a row names its documents by their place there.
 - The semantics are in docs/fineweb.md.
@@ -34,7 +34,8 @@ from tangobench.pipeline.tokenizer.use import choose
 
 _LICENCES: Final = {"apache-2.0": "Apache-2.0", "odc-by": "ODC-By 1.0", NOT_STATED: "not stated"}
 
-_BY_DUMP: Final = "Training documents by dump"
+_CHECKED: Final = ("dump", "training documents, dropped ones included")
+_IN_ROWS: Final = ("split", "dump", "documents", "tokens")
 _FINEWEB: Final = {
     "remarks": [
         "The texts are subject to Common Crawl's terms of use as well: "
@@ -54,10 +55,9 @@ _FINEWEB: Final = {
 
 
 def build(spec: Spec, source: str | None, job: Job) -> Result:
-    """Read, decide, audit, encode, pack."""
     chosen = choose(spec, job)
     tokenizer = chosen.load(job.store)
-    inputs = find_inputs(spec, source, job)
+    inputs = find_inputs(spec, source, job, chosen)
     todo = [KEYS.unit(args.reading.label, args, args.reading.size) for args in inputs.units]
     keys = job.run(KEYS, todo)
     numbered = number_units((args.reading for args in inputs.units), keys)
@@ -81,7 +81,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         configs={"default": tokenizer.config(spec.context, masked=True)},
         counts=counts,
         drops=drops,
-        notes={"leakage": leakage, "near_duplicates": near, "tokenizer": streams.checked},
+        notes={"leakage": leakage, "near_duplicates": near, "tokenizer": _checked(keys, streams)},
         shards=[
             ShardFile(shard_name(split, n, len(records)), "default", split, record)
             for split, records in streams.shards.items()
@@ -89,7 +89,12 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         ],
         side_files=[*files, *pairs, *chosen.side_files()],
         card=_card(spec, inputs.origin, tokenizer.title)
-        | {"groups": {_BY_DUMP: leakage["checked_against"]}},
+        | {
+            "tables": {
+                "Rows by dump": [_IN_ROWS, *streams.by_dump()],
+                "Validation was checked against": [_CHECKED, *leakage["checked_against"].items()],
+            }
+        },
         provenance=_provenance(inputs.origin),
     )
 
@@ -125,8 +130,12 @@ def _counts(
     return counts, drops
 
 
+def _checked(keys: Sequence[Record[KeysResult]], streams: Streams) -> dict[str, int]:
+    first = sum(record.result.get("checked", 0) for record in keys)
+    return {"documents_encoded_again": first + streams.checked}
+
+
 def _provenance(origin: dict[str, Any]) -> dict[str, Any]:
-    """Where the bytes came from, if from a hub."""
     if origin.get("kind") != "hub":
         return {}
     found = {key: origin[key] for key in ("endpoint", "repository", "commit")}

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,18 +23,9 @@ import pyarrow.parquet as pq
 import xxhash
 
 from tangobench.errors import CorruptionError
-from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core import arrays, build
 from tangobench.pipeline.core.arrays import NDArray, Section, Sections
-from tangobench.pipeline.core.build import (
-    Arguments,
-    Job,
-    Output,
-    Record,
-    SideFile,
-    Stage,
-    Streamed,
-    TableResult,
-)
+from tangobench.pipeline.core.build import Arguments, Job, Output, Record, SideFile, Stage, Streamed
 from tangobench.pipeline.core.hashing import RowsHasher, Sink
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import dedup
@@ -78,7 +69,6 @@ class DecisionsResult(Sections):
 
 
 def write_decisions(args: DecisionsArgs, store: Store) -> Output[DecisionsResult]:
-    """The decisions of one unit by partition, and its counts."""
     documents = args.unit.load(store)
     order, cuts = _by_part(documents, args.parts)
     columns = {name: column.take(order) for name, column in _columns(documents).items()}
@@ -103,7 +93,7 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output[DecisionsResult
     return Output(data, result)
 
 
-def write_file(rows: tuple[Section, ...], store: Store) -> Streamed[TableResult]:
+def write_file(rows: tuple[Section, ...], store: Store) -> Streamed[build.TableResult]:
     """The published table of one file, written a row group at a time, in the order of the units."""
 
     def tables() -> Iterator[pa.Table]:
@@ -136,7 +126,6 @@ def doc_indices(documents: Documents, first: Sequence[int]) -> NDArray:
 
 
 def _by_part(documents: Documents, parts: int) -> tuple[NDArray, list[int]]:
-    """Documents by file, and where each file's begin."""
     if parts == 1:
         return np.arange(len(documents)), [0, len(documents)]
     return dedup.by_part(id_parts(documents.ident.to_pylist(), parts), parts)
@@ -172,9 +161,8 @@ def _table(found: Sequence[dict[str, NDArray]]) -> pa.Table:
         return np.concatenate([part[name] for part in found])
 
     def texts(name: str) -> pa.Array:
-        return pa.concat_arrays([arrays.arrow_texts(part, name) for part in found]).cast(
-            pa.string()
-        )
+        texts = [arrays.arrow_texts(part, name) for part in found]
+        return pa.concat_arrays(texts).cast(pa.string())
 
     dumps, place = np.unique(whole("dump"), return_inverse=True)
     return pa.table(
@@ -190,20 +178,17 @@ def _table(found: Sequence[dict[str, NDArray]]) -> pa.Table:
     )
 
 
-def publish_tables(tables: Iterable[pa.Table], size: int) -> Streamed[TableResult]:
+def publish_tables(tables: Iterable[pa.Table], size: int) -> Streamed[build.TableResult]:
     """At least one table as one Parquet file beside the shards, of about `size` bytes."""
 
-    def write(sink: Sink) -> TableResult:
-        hasher, rows = RowsHasher(), 0
-        with contextlib.ExitStack() as stack:
-            writer = None
-            for table in tables:
-                if writer is None:
-                    opened = pq.ParquetWriter(sink, table.schema, compression="zstd")
-                    writer = stack.enter_context(opened)
-                writer.write_table(table)
-                hasher.update(table)
-                rows += table.num_rows
+    def write(sink: Sink) -> build.TableResult:
+        waiting = iter(tables)
+        table, hasher, rows = next(waiting), RowsHasher(), 0
+        with pq.ParquetWriter(sink, table.schema, compression="zstd") as writer:
+            for part in itertools.chain([table], waiting):
+                writer.write_table(part)
+                hasher.update(part)
+                rows += part.num_rows
         return {"rows": rows, "rows_sha256": hasher.hexdigest()}
 
     return Streamed(write, size)
@@ -227,15 +212,15 @@ FILES: Final = Stage("fineweb-decision-files", 1, write_file)
 def decide(
     job: Job, units: Sequence[DocumentUnit]
 ) -> tuple[list[Record[DecisionsResult]], list[SideFile]]:
-    """The records of all units, and the published files."""
     parts = min(MOST_FILES, max(1, -(-bounds_of(units)[-1] // FILE_ROWS)))
     records = run_units(job, DECISIONS, units, (DecisionsArgs(unit, parts) for unit in units))
     files = run_parts(job, FILES, "decisions", (sections(records, part) for part in range(parts)))
     return records, side_files("decisions", "hash", files)
 
 
-def side_files(kind: str, stem: str, records: Sequence[Record[TableResult]]) -> list[SideFile]:
-    """Published tables, as files in a folder named after their kind."""
+def side_files(
+    kind: str, stem: str, records: Sequence[Record[build.TableResult]]
+) -> list[SideFile]:
     return [
         SideFile(f"{kind}/{stem}-{n:05d}.parquet", kind, record.address, **record.result)
         for n, record in enumerate(records)
@@ -257,7 +242,6 @@ def outcome_counts(
 
 
 def train_dumps(records: Sequence[Record[DecisionsResult]]) -> dict[str, int]:
-    """Training documents by dump."""
     totals: Counter[str] = Counter()
     for record in records:
         totals.update(record.result["dumps"])
@@ -279,7 +263,6 @@ class KeyCount(TypedDict):
 
 
 def collect_keys(unit: DocumentUnit, store: Store) -> Output[KeyCount]:
-    """The keys of a unit that training must not have."""
     keys, _ = _keys(unit.load(store), VALIDATION)
     return Output(arrays.pack({"high": keys[:, 0], "low": keys[:, 1]}), {"keys": len(keys)})
 

@@ -49,12 +49,13 @@ class Documents:
     reason: NDArray
     component: NDArray
     representative: pa.Array
+    place: NDArray
+    """Hash, first token and number of tokens, where the first pass has encoded."""
 
     def __len__(self) -> int:
         return len(self.row)
 
     def where(self, mask: NDArray) -> Documents:
-        """Some of them."""
         if mask.all():
             return self
         columns = (getattr(self, field.name) for field in dataclasses.fields(self))
@@ -77,6 +78,8 @@ class DocumentUnit(Arguments):
     rows: int
     decided: str = ""
     near: Section | None = None
+    tokens: Section | None = None
+    """Those of the first pass, in hash order and without a container."""
 
     def key(self) -> Any:
         """All but where the texts are."""
@@ -95,6 +98,9 @@ class DocumentUnit(Arguments):
         mask = np.zeros(len(ident), np.bool_)  # the others represent themselves
         mask[decided["linked"]] = True
         representative = arrays.arrow_texts(decided, "representative")
+        place = np.zeros((self.rows, 3), np.uint64)
+        if self.tokens:
+            place = np.stack([first[name] for name in ("order", "start", "length")], axis=1)
         documents = Documents(
             row=np.arange(self.rows),
             ident=ident,
@@ -108,6 +114,7 @@ class DocumentUnit(Arguments):
             reason=reason,
             component=_pair(decided, "component"),
             representative=pc.replace_with_mask(ident, mask, representative),
+            place=place,
         )
         return documents.where(~decided["repeated"])
 
@@ -134,8 +141,9 @@ def number_units(
     """Units of finished keys, their documents numbered through in the order of the input."""
     base, units = 0, []
     for reading, record in zip(readings, records, strict=True):
-        rows = record.result["rows"]
-        units.append(DocumentUnit(reading, Section.of(record, 0), base, rows))
+        rows, last = record.result["rows"], len(record.result["bounds"]) - 2
+        tokens = Section.of(record, last) if "checked" in record.result else None
+        units.append(DocumentUnit(reading, Section.of(record, 0), base, rows, tokens=tokens))
         base += rows
     return units
 
@@ -146,20 +154,17 @@ def bounds_of(units: Sequence[DocumentUnit]) -> tuple[int, ...]:
 
 
 def sections(records: Iterable[Record[Sections]], number: int) -> tuple[Section, ...]:
-    """The same section of every record."""
     return tuple(Section.of(record, number) for record in records)
 
 
 def run_units(
     job: Job, stage: Stage[A, R], units: Iterable[DocumentUnit], args: Iterable[A]
 ) -> list[Record[R]]:
-    """A stage with one task per unit."""
     pairs = zip(units, args, strict=True)
     return job.run(stage, [stage.unit(u.reading.label, a, u.rows) for u, a in pairs])
 
 
 def run_parts(job: Job, stage: Stage[A, R], what: str, args: Iterable[A]) -> list[Record[R]]:
-    """A stage with one task per partition of something."""
     todo = list(args)
     labels = (f"{what} {number + 1}/{len(todo)}" for number in range(len(todo)))
     return job.run(stage, list(map(stage.unit, labels, todo)))

@@ -23,18 +23,14 @@ from tangobench.pipeline.core.spec import bad_value
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.keys import KeysArgs, Rules
-from tangobench.pipeline.fineweb.parquet import (
-    FileInfo,
-    Reading,
-    hash_file,
-    inspect,
-    read_sample,
-)
+from tangobench.pipeline.fineweb.parquet import FileInfo, Reading, hash_file, inspect, read_sample
 from tangobench.pipeline.fineweb.resolve import partitions_for
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, hub_name, list_files
 from tangobench.pipeline.fineweb.sources.download import download
 from tangobench.pipeline.fineweb.sources.hub import HubParts, changed, list_hub
 from tangobench.pipeline.fineweb.spec import Part, Spec, config_folder
+from tangobench.pipeline.fineweb.tokens import Encoding, one_pass
+from tangobench.pipeline.tokenizer.use import Choice
 
 Stamp = tuple[int, int, int] | None
 
@@ -57,10 +53,10 @@ class Inputs:
                 raise InputError(what, kind="source-changed", fix=fix, path=path)
 
 
-def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
+def find_inputs(spec: Spec, source: str | None, job: Job, tokenizer: Choice) -> Inputs:
     """The units of a source; files are hashed and their footers checked, on the job's workers."""
     if source is None and spec.source == "sample":
-        return _sample_inputs(spec)
+        return _sample_inputs(spec, tokenizer)
     listing = list_source(spec, source, job.access)
     if not job.access.stream:
         listing = download(listing, job.reporter, job.access.patience)
@@ -87,7 +83,8 @@ def find_inputs(spec: Spec, source: str | None, job: Job) -> Inputs:
         "claims": {f.name: f.sha256 for f in listing.files if f.groups and f.sha256},
     }
     source_files = {"files": [file.identity() for file in files]}
-    return Inputs(_units(spec, ranges, rows), source_files, origin, stamps)
+    size = sum(group.size for info in infos for group in info.groups)
+    return Inputs(_units(spec, ranges, rows, size, tokenizer), source_files, origin, stamps)
 
 
 def _stamp(path: str) -> Stamp:
@@ -113,21 +110,16 @@ CHECK: Final = Stage("fineweb-check", 2, check_claim)
 
 def list_source(spec: Spec, source: str | None, access: Access | None = None) -> Listing:
     """The input files of a source: None and hub names are read from the hub."""
-    patience = (access or Access()).patience
-    found = _listing(spec, source, patience)
-    return Listing([replace(f, patience=patience) for f in found.files], found.origin)
-
-
-def _listing(spec: Spec, source: str | None, patience: float) -> Listing:
-    named = hub_name(source) if source not in (None, "hub") else None
-    if source in (None, "hub") or named is not None:
+    patience, hub = (access or Access()).patience, spec.hub
+    named = (hub.repository, None) if source in (None, "hub") else hub_name(str(source))
+    if named is None:
+        found = _as_on_the_hub(hub.parts(), list_files(str(source)))
+    else:
         _require_agreement(spec)
-        repository, revision = named or (spec.hub.repository, None)
-        wanted = HubParts(
-            repository=repository, revision=revision or spec.hub.revision, parts=spec.hub.parts()
-        )
-        return list_hub(wanted, patience)
-    return _as_on_the_hub(spec.hub.parts(), list_files(str(source)))
+        revision = named[1] or hub.revision
+        wanted = HubParts(repository=named[0], revision=revision, parts=hub.parts())
+        found = list_hub(wanted, patience)
+    return Listing([replace(f, patience=patience) for f in found.files], found.origin)
 
 
 def _as_on_the_hub(parts: Sequence[Part], listing: Listing) -> Listing:
@@ -154,21 +146,29 @@ def _require_agreement(spec: Spec) -> None:
         )
 
 
-def _units(spec: Spec, ranges: Sequence[Reading], rows: int) -> list[KeysArgs]:
+def _units(
+    spec: Spec, ranges: Sequence[Reading], rows: int, size: int, tokenizer: Choice
+) -> list[KeysArgs]:
     rules = Rules(
         train_through=spec.last_train,
         validation=tuple(spec.validation_orders),
         aggressive=spec.url_folding == "aggressive",
         parts=partitions_for(rows),
     )
-    return [KeysArgs(reading, rules) for reading in ranges]
+    encoding = None
+    if one_pass(spec, size):
+        # Documents of later dumps can be reassigned to training, whatever their size.
+        shortest = spec.context if spec.duplicates == "drop" else 0
+        encoding = Encoding(spec.seed, shortest, tokenizer)
+    return [KeysArgs(reading, rules, encoding) for reading in ranges]
 
 
-def _sample_inputs(spec: Spec) -> Inputs:
+def _sample_inputs(spec: Spec, tokenizer: Choice) -> Inputs:
     total, step = fineweb_sample.count(), fineweb_sample.BLOCK
     identity = {"generator": "fineweb_sample", "version": fineweb_sample.VERSION, "rows": total}
     ranges = [read_sample(start, min(total, start + step)) for start in range(0, total, step)]
-    return Inputs(_units(spec, ranges, total), identity, {"kind": "sample"})
+    units = _units(spec, ranges, total, fineweb_sample.TEXT_BYTES, tokenizer)
+    return Inputs(units, identity, {"kind": "sample"})
 
 
 def _file_rows(file: FileInfo, unit_bytes: int) -> Iterator[Reading]:
@@ -180,12 +180,6 @@ def _file_rows(file: FileInfo, unit_bytes: int) -> Iterator[Reading]:
         last = number + 1 == len(file.groups)
         if not last and size < unit_bytes and outside[number + 1] == outside[number]:
             continue
-        yield Reading(
-            file=file.file,
-            groups=(first, number + 1),
-            with_texts=not outside[number],
-            first_row=first_row,
-            size=size,
-        )
+        yield Reading(file.file, (first, number + 1), first_row, size, not outside[number])
         first_row += sum(g.rows for g in file.groups[first : number + 1])
         first, size = number + 1, 0

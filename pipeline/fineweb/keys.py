@@ -7,7 +7,8 @@
 - Keys are 128-bit xxh3: among 1.3 billion documents two different ones collide with a
   probability below n^2 / 2^129 = 3e-21.
 - One unit is a range of row groups. Section 0 of its object holds the documents, section 1 + p the
-  keys of hash partition p, so that a later stage reads one partition of every unit.
+  keys of hash partition p, so that a later stage reads one partition of every unit. Where most
+  documents are used (`tokens.one_pass`), the last section has their tokens in hash order.
 - Every row of the input gets a status. Null, empty and non-UTF-8 texts are dropped and counted;
   dumps outside the split are ignored; neither links anything.
 """
@@ -18,7 +19,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
 import can_ada
 import numpy as np
@@ -28,12 +29,14 @@ import xxhash
 
 from tangobench.errors import InputError
 from tangobench.pipeline.core.arrays import Column, NDArray, Sections, pack_sections
-from tangobench.pipeline.core.build import Arguments, Output, Stage
+from tangobench.pipeline.core.build import Arguments, Output, Stage, Streamed
+from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import parquet
 from tangobench.pipeline.fineweb.dedup import key_rows
 from tangobench.pipeline.fineweb.parquet import Reading
 from tangobench.pipeline.fineweb.spec import dump_order
+from tangobench.pipeline.fineweb.tokens import Encoding, Ids, order_hashes, write_ids
 
 FINE, IGNORED, TEXT_NULL, TEXT_EMPTY, TEXT_NOT_UTF8 = range(5)
 STATUS_NAMES: Final = ("fine", "dump-ignored", "text-null", "text-empty", "text-not-utf8")
@@ -160,41 +163,87 @@ class Rules(Arguments):
 
 @dataclass(frozen=True, slots=True)
 class KeysArgs(Arguments):
-    """The rows to read and the rules."""
+    """The rows to read and the rules; `encoding` if texts are encoded on the way."""
 
     reading: Reading
     rules: Rules
+    encoding: Encoding | None = None
+
+    def key(self) -> Any:
+        known = [self.reading.key(), self.rules.key()]
+        return [*known, self.encoding.key()] if self.encoding else known
 
 
-class UrlCounts(TypedDict):
-    """URLs that link nothing."""
+class Counts(TypedDict):
+    """URLs that link nothing and, if texts are encoded, how many were encoded twice."""
 
     url_null: int
     url_empty: int
     url_unparsable: int
+    checked: NotRequired[int]
 
 
-class KeysResult(Sections, UrlCounts):
-    """Documents of a unit; section 0 has them, the others the partitions of their keys."""
+class KeysResult(Sections, Counts):
+    """Documents of a unit; section 0 has them, the others the partitions of their keys.
+
+    With `checked` there is a last one, with tokens.
+    """
 
     rows: int
 
 
-def make_keys(args: KeysArgs, store: Store) -> Output[KeysResult]:
-    """The documents of a unit and their keys."""
-    del store
-    row = args.reading.first_row
-    tables: list[pa.Table] = []
-    counts: UrlCounts = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
+def make_keys(args: KeysArgs, store: Store) -> Output[KeysResult] | Streamed[KeysResult]:
+    row, encoding = args.reading.first_row, args.encoding
+    tables, masks = [_DOCUMENTS.empty_table()], [np.zeros(0, np.bool_)]
+    counts: Counts = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
+    ids = Ids(encoding.tokenizer.load(store)) if encoding else None
     for batch in args.reading.rows():
-        tables.append(_documents(args, row, batch, counts))
+        table, texts = _documents(args, row, batch, counts)
+        if encoding and ids:
+            early = table["dump"].to_numpy() <= args.rules.train_through
+            used = early | (table["size"].to_numpy() >= encoding.shortest)
+            fine = table["status"].to_numpy() == FINE
+            few, used = used[fine], used & fine  # texts are of the fine ones
+            masks.append(used)
+            mine = table.filter(pa.array(used))
+            texts = texts if few.all() else texts.filter(pa.array(few))
+            ids.add(texts, _content(mine), mine["id"].combine_chunks())
+        tables.append(table)
         row += batch.num_rows
-    table = pa.concat_tables([_DOCUMENTS.empty_table(), *tables]).combine_chunks()
+    table = pa.concat_tables(tables).combine_chunks()
+    if encoding and ids:
+        used = np.flatnonzero(np.concatenate(masks))
+        return _with_tokens(table, used, ids, args, encoding.seed, counts)
     return pack_keys(table, args.rules.parts, counts)
 
 
-def pack_keys(table: pa.Table, parts: int, counts: UrlCounts) -> Output[KeysResult]:
-    """A table of documents as the object of a unit."""
+def _with_tokens(
+    table: pa.Table, used: NDArray, ids: Ids, args: KeysArgs, seed: int, counts: Counts
+) -> Streamed[KeysResult]:
+    """The object with a last section of tokens; documents say where theirs are, and how many."""
+    mine = table.take(pa.array(used))
+    place, lengths = np.zeros((3, len(table)), np.uint64), ids.lengths()
+    place[0, used] = hashes = order_hashes(mine["id"], _content(mine), seed)
+    order = np.argsort(hashes, kind="stable")
+    place[1, used[order]] = np.cumsum(lengths[order]) - lengths[order]
+    place[2, used] = lengths
+    for name, column in zip(("order", "start", "length"), place, strict=True):
+        table = table.append_column(name, pa.array(column))
+    made = pack_keys(table, args.rules.parts, {**counts, "checked": ids.checked})
+
+    def write(sink: Sink) -> KeysResult:
+        sink.write(made.data)
+        write_ids(sink, (ids.found[at] for at in order.tolist()), ids.dtype)
+        return {**made.result, "bounds": [*made.result["bounds"], sink.size]}
+
+    return Streamed(write, len(made.data) + ids.dtype.itemsize * int(lengths.sum()))
+
+
+def _content(table: pa.Table) -> NDArray:
+    return np.stack([table[f"content_{half}"].to_numpy() for half in ("high", "low")], axis=1)
+
+
+def pack_keys(table: pa.Table, parts: int, counts: Counts) -> Output[KeysResult]:
     url, content = (
         np.stack([table[f"{kind}_{half}"].to_numpy() for half in ("high", "low")], axis=1)
         for kind in ("url", "content")
@@ -208,7 +257,10 @@ def pack_keys(table: pa.Table, parts: int, counts: UrlCounts) -> Output[KeysResu
     return Output(data, {"rows": table.num_rows, "bounds": bounds, **counts})
 
 
-def _documents(args: KeysArgs, row: int, batch: pa.Table, counts: UrlCounts) -> pa.Table:
+def _documents(
+    args: KeysArgs, row: int, batch: pa.Table, counts: Counts
+) -> tuple[pa.Table, pa.Array]:
+    """Documents of a batch, and the texts of those that can be used."""
     name, rules = args.reading.file.name, args.rules
     ids, dumps, urls, texts, dates = (
         parquet.whole(batch[column]) for column in ("id", "dump", "url", "text", "date")
@@ -229,7 +281,7 @@ def _documents(args: KeysArgs, row: int, batch: pa.Table, counts: UrlCounts) -> 
     keys[0][fine] = _url_keys(urls, rules.aggressive, counts)
     keys[1][fine] = content_keys(texts)
     dates = parquet.widen(pc.if_else(pa.array(invalid_utf8(dates)), None, dates))
-    return pa.table(
+    table = pa.table(
         {
             "id": parquet.widen(ids),
             "dump": order,
@@ -242,6 +294,7 @@ def _documents(args: KeysArgs, row: int, batch: pa.Table, counts: UrlCounts) -> 
             "size": sizes,
         }
     )
+    return table, texts
 
 
 def _statuses(texts: pa.Array, wanted: NDArray) -> NDArray:
@@ -253,7 +306,7 @@ def _statuses(texts: pa.Array, wanted: NDArray) -> NDArray:
     ).astype(np.uint8)
 
 
-def _url_keys(urls: pa.Array, aggressive: bool, counts: UrlCounts) -> Any:
+def _url_keys(urls: pa.Array, aggressive: bool, counts: Counts) -> Any:
     """Keys of the URLs; one whose bytes are not UTF-8 is as unparsable as any other."""
     bad = invalid_utf8(urls)
     nulls = urls.null_count
@@ -268,7 +321,6 @@ def _url_keys(urls: pa.Array, aggressive: bool, counts: UrlCounts) -> Any:
 
 
 def _dump_orders(name: str, row: int, dumps: pa.Array) -> NDArray:
-    """The order of each row's dump."""
     encoded = dumps.dictionary_encode()
     orders = [dump_order(value) for value in encoded.dictionary.to_pylist()]
     if None in orders or encoded.null_count:

@@ -6,7 +6,8 @@
 - datasketch is the reference. rensa signs the same n-grams with other permutations: equal recall,
   about an order of magnitude faster. The engine is in the spec, because single pairs may differ.
 - For every validation document and band: the first training document, in the order of the input,
-  with the same band, whatever the units. Linear: validation's bands are sorted once and looked up.
+  with the same band, whatever the units. Linear: one task per band looks them up unit by unit, so
+  that no unit offers a candidate where an earlier one has.
 """
 
 from __future__ import annotations
@@ -22,19 +23,9 @@ import pyarrow.compute as pc
 import xxhash
 
 from tangobench.errors import UsageError
-from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core import arrays, build
 from tangobench.pipeline.core.arrays import NDArray, Section, Sections
-from tangobench.pipeline.core.build import (
-    Arguments,
-    Job,
-    Nothing,
-    Output,
-    Record,
-    SideFile,
-    Stage,
-    Streamed,
-    TableResult,
-)
+from tangobench.pipeline.core.build import Arguments, Job, Output, Record, SideFile, Stage
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb.decisions import publish_tables, side_files
 from tangobench.pipeline.fineweb.dedup import by_part, changes
@@ -54,6 +45,7 @@ BANDS: Final = 14
 BAND_ROWS: Final = 8
 NGRAM: Final = 5
 PERMUTATIONS: Final = BANDS * BAND_ROWS
+BATCH_BYTES: Final = 1 << 22  # of text that is signed together; its n-grams take eleven times that
 _SEED: Final = 1
 _NO_WORD: Final = r"[^\pL\pM\pN_\s]+"
 _ASCII: Final = np.frombuffer(  # byte to byte; those of other characters stay as they are
@@ -116,7 +108,11 @@ def ngram_hashes(texts: pa.Array) -> tuple[NDArray, list[int]]:
 
 
 def signatures(texts: pa.Array, engine: NearEngine) -> NDArray:
-    """One row of 112 minima per text."""
+    """One row of 112 minima per text; large batches are signed in parts."""
+    if texts.nbytes > BATCH_BYTES and len(texts) > 1:
+        cut = len(texts) // 2
+        parts = (pa.concat_arrays([part, part[:0]]) for part in (texts[:cut], texts[cut:]))
+        return np.concatenate([signatures(part, engine) for part in parts])
     hashes, offsets = ngram_hashes(texts)
     if engine == "rensa":
         return _sign_rensa(hashes, offsets)
@@ -167,7 +163,7 @@ class SignResult(Sections):
 
 
 def sign_unit(args: SignArgs, store: Store) -> Output[SignResult]:
-    """Kept documents in four sections: bands of validation, of training, then their minima."""
+    """Kept documents: bands of validation, each band of training, then the minima of both."""
     documents = args.unit.load(store)
     kept = documents.where(documents.kept)
     minima = np.empty((len(kept), PERMUTATIONS), np.uint32)
@@ -175,72 +171,66 @@ def sign_unit(args: SignArgs, store: Store) -> Output[SignResult]:
         minima[place] = signatures(texts, args.engine)
     sides = [kept.partition == VALIDATION, kept.partition != VALIDATION]
     numbers = kept.row + args.unit.base
-    banded = [{"document": numbers[s], "bands": band_keys(minima[s]).T.reshape(-1)} for s in sides]
-    signed = [{"minima": minima[side].reshape(-1)} for side in sides]
-    data, bounds = arrays.pack_sections([*banded, *signed])
+    late, early = (band_keys(minima[side]).T for side in sides)
+    signed = [{"document": numbers[s], "minima": minima[s].reshape(-1)} for s in sides]
+    bands = {"document": numbers[sides[0]], "bands": late.reshape(-1)}
+    data, bounds = arrays.pack_sections([bands, *({"keys": keys} for keys in early), *signed])
     validation, train = (int(side.sum()) for side in sides)
     return Output(data, {"validation": validation, "train": train, "bounds": bounds})
 
 
-def _read_bands(section: Section, store: Store) -> tuple[NDArray, NDArray]:
-    """The documents of a section by number, and their keys: one row per band."""
-    found = arrays.read(section, store)
-    return found["document"], found["bands"].reshape(BANDS, -1)
-
-
 @dataclass(frozen=True, slots=True)
-class SortArgs(Arguments):
-    """One band of all validation documents."""
+class FirstArgs(Arguments):
+    """One band: the validation documents of all units, and the keys of each unit's training."""
 
     band: int
-    sections: tuple[Section, ...]
+    validation: tuple[Section, ...]
+    train: tuple[Section, ...]
 
 
-def sort_band(args: SortArgs, store: Store) -> Output[Nothing]:
-    """Validation documents by their key in one band."""
-    found = [_read_bands(section, store) for section in args.sections]
-    keys = np.concatenate([bands[args.band] for _, bands in found])
-    order = np.argsort(keys, kind="stable")
-    documents = np.concatenate([documents for documents, _ in found])
-    return Output(arrays.pack({"keys": keys[order], "document": documents[order]}), {})
+def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
+    """Candidates by unit: per validation document the first training document with its band.
 
-
-@dataclass(frozen=True, slots=True)
-class Signed(Arguments):
-    """Signatures of a unit's documents on one side; `base` is the unit's first document."""
-
-    base: int
-    bands: Section
-    minima: Section
+    `training` is a place among the unit's signed training documents.
+    """
+    late = [arrays.read(section, store) for section in args.validation]
+    wanted = np.concatenate([part["bands"].reshape(BANDS, -1)[args.band] for part in late])
+    rows = np.empty(len(wanted), _CANDIDATE)
+    rows["validation"] = np.concatenate([part["document"] for part in late])
+    del late  # fourteen bands of every validation document
+    keys, owner = np.unique(wanted, return_inverse=True)
+    unit, first = np.full(len(keys), -1), np.zeros(len(keys), np.int64)
+    for number, section in enumerate(args.train):
+        found, place = np.unique(arrays.read(section, store)["keys"], return_index=True)
+        at = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
+        new = (keys[at] == found) & (unit[at] < 0)
+        unit[at[new]], first[at[new]] = number, place[new]
+    rows["training"], rows["band"] = first[owner], args.band
+    order = np.argsort(unit[owner], kind="stable")
+    cuts = np.searchsorted(unit[owner][order], np.arange(len(args.train) + 1)).tolist()
+    data, bounds = arrays.pack_ranges({"rows": rows[order]}, cuts)
+    return Output(data, {"bounds": bounds})
 
 
 @dataclass(frozen=True, slots=True)
 class MatchArgs(Arguments):
-    """Signed training documents of a unit, and the validation documents by band and by unit."""
+    """A unit, its candidates of each band and its training minima; the minima of validation.
+
+    `bases` are the first documents of the units that `validation` comes from.
+    """
 
     unit: DocumentUnit
-    train: Signed
-    sorted_bands: tuple[str, ...]
-    validation: tuple[Signed, ...]
+    candidates: tuple[Section, ...]
+    train: Section
+    bases: tuple[int, ...]
+    validation: tuple[Section, ...]
     parts: int
 
 
 def match_unit(args: MatchArgs, store: Store) -> Output[Sections]:
-    """Candidates: per validation document and band, the unit's first document with the same."""
-    document, bands = _read_bands(args.train.bands, store)
-    found = [np.empty(0, _CANDIDATE)]
-    for band, address in enumerate(args.sorted_bands):
-        keys, first = np.unique(bands[band], return_index=True)
-        wanted = arrays.unpack(store.read(address))
-        low = np.searchsorted(wanted["keys"], keys, side="left")
-        count = np.searchsorted(wanted["keys"], keys, side="right") - low
-        offset = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
-        rows = np.empty(len(offset), _CANDIDATE)
-        rows["validation"] = wanted["document"][np.repeat(low, count) + offset]
-        rows["training"] = np.repeat(document[first], count)
-        rows["band"] = band
-        found.append(rows)
-    rows = np.concatenate(found)
+    """A unit's candidates with its training documents' ids, compared, by file of pairs."""
+    rows = np.concatenate([arrays.read(section, store)["rows"] for section in args.candidates])
+    rows["training"] = arrays.read(args.train, store)["document"][rows["training"]]
     rows = rows[np.lexsort((rows["training"], rows["band"], rows["validation"]))]
     order, cuts = by_part(rows["validation"] % args.parts, args.parts)
     rows = rows[order]
@@ -252,24 +242,22 @@ def match_unit(args: MatchArgs, store: Store) -> Output[Sections]:
 
 
 def _compare(args: MatchArgs, rows: NDArray, store: Store) -> dict[str, NDArray]:
-    """How many bands and minima are equal, pair by pair."""
 
-    def read(signed: Signed) -> tuple[NDArray, NDArray, NDArray]:
-        minima = arrays.read(signed.minima, store)["minima"].reshape(-1, PERMUTATIONS)
-        return *_read_bands(signed.bands, store), minima
+    def read(section: Section) -> tuple[NDArray, NDArray]:
+        found = arrays.read(section, store)
+        return found["document"], found["minima"].reshape(-1, BANDS, BAND_ROWS)
 
-    document, bands, minima = read(args.train)
+    document, minima = read(args.train)
     mine = np.searchsorted(document, rows["training"])
-    equal = {name: np.zeros(len(rows), np.uint8) for name in ("bands", "minima")}
-    bases = [signed.base for signed in args.validation]
-    owner = np.searchsorted(bases, rows["validation"], side="right") - 1
+    bands, both = (np.zeros(len(rows), np.uint8) for _ in range(2))
+    owner = np.searchsorted(args.bases, rows["validation"], side="right") - 1
     for number in np.unique(owner).tolist():
         pairs = np.flatnonzero(owner == number)
-        other, their_bands, their_minima = read(args.validation[number])
-        at, ours = np.searchsorted(other, rows["validation"][pairs]), mine[pairs]
-        equal["bands"][pairs] = (their_bands[:, at] == bands[:, ours]).sum(axis=0)
-        equal["minima"][pairs] = (their_minima[at] == minima[ours]).sum(axis=1)
-    return equal
+        other, theirs = read(args.validation[number])
+        same = theirs[np.searchsorted(other, rows["validation"][pairs])] == minima[mine[pairs]]
+        bands[pairs] = same.all(axis=2).sum(axis=1)
+        both[pairs] = same.sum(axis=(1, 2))
+    return {"bands": bands, "minima": both}
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +296,6 @@ def choose_pairs(args: PairsArgs, store: Store) -> Output[PairsResult]:
 
 
 def _idents(units: Sequence[DocumentUnit], documents: NDArray, store: Store) -> pa.Array:
-    """The ids of documents, given by ascending number."""
     cuts = np.searchsorted(documents, [*(u.base for u in units), np.iinfo(np.int64).max]).tolist()
     found = [_NO_TEXT]
     for unit, (low, high) in zip(units, pairwise(cuts), strict=True):
@@ -318,8 +305,7 @@ def _idents(units: Sequence[DocumentUnit], documents: NDArray, store: Store) -> 
     return pa.concat_arrays(found)
 
 
-def write_pairs(address: str, store: Store) -> Streamed[TableResult]:
-    """The published table of an object with pairs."""
+def write_pairs(address: str, store: Store) -> build.Streamed[build.TableResult]:
     found = arrays.unpack(store.read(address))
     names = ("validation_id", "training_id")
     ids = {name: arrays.arrow_texts(found, name).cast(pa.string()) for name in names}
@@ -344,9 +330,9 @@ def list_drops(args: DropArgs, store: Store) -> Output[Sections]:
     return Output(data, {"bounds": bounds})
 
 
-SIGN: Final = Stage("fineweb-near-sign", 3, sign_unit)
-SORT: Final = Stage("fineweb-near-sort", 1, sort_band)
-MATCH: Final = Stage("fineweb-near-match", 4, match_unit)
+SIGN: Final = Stage("fineweb-near-sign", 4, sign_unit)
+FIRST: Final = Stage("fineweb-near-first", 1, first_matches)
+MATCH: Final = Stage("fineweb-near-match", 5, match_unit)
 PAIRS: Final = Stage("fineweb-near-pairs", 1, choose_pairs)
 TABLES: Final = Stage("fineweb-near-tables", 1, write_pairs)
 DROPS: Final = Stage("fineweb-near-drops", 1, list_drops)
@@ -382,19 +368,21 @@ def _pairs(
     job: Job, units: Sequence[DocumentUnit], signed: Sequence[Record[SignResult]]
 ) -> list[Record[PairsResult]]:
     both = list(zip(units, signed, strict=True))
-    late = [(u, _signed(u, r, 0)) for u, r in both if r.result["validation"]]
-    validation = tuple(found for _, found in late)
-    bands = tuple(found.bands for found in validation)
-    todo = (SortArgs(band, bands) for band in range(BANDS if late else 0))
-    ordered = tuple(record.address for record in run_parts(job, SORT, "band", todo))
+    late = [(unit, record) for unit, record in both if record.result["validation"]]
+    early = [(unit, record) for unit, record in both if late and record.result["train"]]
+    inside, records = tuple(unit for unit, _ in late), [record for _, record in late]
+    bands = sections(records, 0)
+    todo = (
+        FirstArgs(band, bands, sections((record for _, record in early), 1 + band))
+        for band in range(BANDS if early else 0)
+    )
+    found = run_parts(job, FIRST, "band", todo)
     parts = min(MOST_FILES, -(-bounds_of(units)[-1] // FILE_ROWS))
-    early = [(u, _signed(u, r, 1)) for u, r in both if late and r.result["train"]]
-    args = (MatchArgs(unit, train, ordered, validation, parts) for unit, train in early)
+    bases, validation = tuple(unit.base for unit in inside), sections(records, 1 + BANDS)
+    args = (
+        MatchArgs(u, sections(found, n), Section.of(r, 2 + BANDS), bases, validation, parts)
+        for n, (u, r) in enumerate(early)
+    )
     matched = run_units(job, MATCH, [unit for unit, _ in early], args)
-    inside = tuple(unit for unit, _ in late)
     files = (PairsArgs(sections(matched, part), inside) for part in range(parts))
     return run_parts(job, PAIRS, "pairs", files)
-
-
-def _signed(unit: DocumentUnit, record: Record[SignResult], side: int) -> Signed:
-    return Signed(unit.base, Section.of(record, side), Section.of(record, 2 + side))

@@ -24,7 +24,7 @@ from tangobench.pipeline.core.arrays import NDArray
 from tangobench.pipeline.core.build import Arguments
 
 INDEX_ROW: Final = np.dtype(
-    [("order", "<u8"), ("document", "<u4"), ("length", "<u4"), ("start", "<u8")]
+    [("order", "<u8"), ("document", "<u4"), ("length", "<u4"), ("start", "<u8"), ("dump", "<u4")]
 )
 
 
@@ -35,24 +35,9 @@ class TokenKind(NamedTuple):
     eot: int
 
 
-def order_hash(ident: str, content: bytes, seed: int) -> int:
-    """A document's place in the training stream."""
-    return xxhash.xxh3_64_intdigest(ident.encode() + b"\0" + content, seed)
-
-
 def window_hash(ident: str, window: int, seed: int) -> int:
     """A validation window's place among the windows of its round."""
     return xxhash.xxh3_64_intdigest(f"{ident}\0{window}".encode(), seed)
-
-
-@dataclass(frozen=True, slots=True)
-class Spans:
-    """Which documents rows come from; lists are flat, row i's are `bounds[i]:bounds[i + 1]`."""
-
-    bounds: NDArray
-    doc_index: NDArray
-    doc_start: NDArray
-    doc_offset: NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +49,10 @@ class Wave(Arguments):
     buckets: int
 
     def bucket_of(self, order: NDArray) -> NDArray:
-        """The bucket of each hash."""
         place = (order >> np.uint64(32)) - np.uint64(self.low)
         return place * np.uint64(self.buckets) // np.uint64(self.high - self.low)
 
     def holds(self, order: NDArray) -> NDArray:
-        """Which hashes are in it."""
         place = order >> np.uint64(32)
         return np.asarray((place >= self.low) & (place < self.high))
 
@@ -84,7 +67,6 @@ class Bucket:
 
     @classmethod
     def of(cls, parts: Sequence[NDArray], tokens: Sequence[NDArray]) -> Bucket:
-        """From the index and the tokens that each unit has."""
         index = np.concatenate([*parts, np.empty(0, INDEX_ROW)])
         source = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
         order = np.lexsort((index["document"], index["order"]))
@@ -95,13 +77,14 @@ class Bucket:
 class Stretch:
     """Some tokens of a bucket's stream: where they are, to be fetched a few rows at a time.
 
-    `spans` are (place, document, offset in the document), by place. The text of span i ends before
-    `stops[i]`, where its EOT stands if it is `closed`; its token at place p is
-    `tokens[source[i]][p + shift[i]]`.
+    `spans` are (place, document, offset in the document), by place, `dump` the documents' dumps.
+    The text of span i ends before `stops[i]`, where its EOT stands if it is `closed`; its token at
+    place p is `tokens[source[i]][p + shift[i]]`.
     """
 
     size: int
     spans: NDArray
+    dump: NDArray
     stops: NDArray
     closed: NDArray
     source: NDArray
@@ -116,14 +99,8 @@ class Stretch:
         found = slice(first, int(np.searchsorted(places, stop, side="left")))
         low = np.maximum(places[found], start)
         high = np.clip(self.stops[found], low, stop)
-        where = zip(
-            self.source[found].tolist(),
-            (low - start).tolist(),
-            (high - start).tolist(),
-            (self.shift[found] + start).tolist(),
-            strict=True,
-        )
-        for part, begin, end, shift in where:
+        where = [self.source[found], low - start, high - start, self.shift[found] + start]
+        for part, begin, end, shift in np.stack(where, axis=1).tolist():
             values[begin:end] = self.tokens[part][begin + shift : end + shift]
         ends = self.stops[found][self.closed[found]]
         values[ends[(ends >= start) & (ends < stop)] - start] = eot
@@ -141,6 +118,7 @@ def stretch(bucket: Bucket, skip: int, take: int) -> Stretch:
     return Stretch(
         size=take,
         spans=np.stack([low, index["document"], low - begins], axis=1),
+        dump=index["dump"],
         stops=np.minimum(ends - 1, take),
         closed=ends <= take,
         source=source,
@@ -149,11 +127,24 @@ def stretch(bucket: Bucket, skip: int, take: int) -> Stretch:
     )
 
 
-def window(tokens: NDArray, document: int, offset: int) -> Stretch:
+def window(tokens: NDArray, document: int, offset: int, dump: int) -> Stretch:
     """A row inside one document, from `offset` on."""
     size, zero = np.array([len(tokens)]), np.zeros(1, np.int64)
     spans = np.array([[0, document, offset]])
-    return Stretch(len(tokens), spans, size, np.zeros(1, np.bool_), zero, zero, [tokens])
+    dumps = np.array([dump], np.uint32)
+    return Stretch(len(tokens), spans, dumps, size, np.zeros(1, np.bool_), zero, zero, [tokens])
+
+
+def by_dump(stretches: Sequence[Stretch]) -> NDArray:
+    """(dump, documents, tokens) of some stretches; a document counts where its first token is."""
+    dumps = np.concatenate([np.empty(0, np.uint32), *(part.dump for part in stretches)])
+    found, which = np.unique(dumps, return_inverse=True)
+    first = [part.spans[:, 2] == 0 for part in stretches]
+    sizes = [np.diff(part.spans[:, 0], append=part.size) for part in stretches]
+    counts = (
+        np.bincount(which, np.concatenate([[], *part]), len(found)) for part in (first, sizes)
+    )
+    return np.stack([found, *counts], axis=1).astype(np.int64)
 
 
 def gather(stretches: Sequence[Stretch], start: int, stop: int, kind: TokenKind) -> NDArray:
@@ -168,53 +159,45 @@ def gather(stretches: Sequence[Stretch], start: int, stop: int, kind: TokenKind)
     return values
 
 
-def fold(stretches: Sequence[Stretch], width: int) -> Spans:
-    """The spans of some stretches, by row; a span that crosses row ends is split there."""
-    sizes = [part.size for part in stretches]
-    starts = np.cumsum([0, *sizes])
+def fold(stretches: Sequence[Stretch], width: int) -> tuple[NDArray, dict[str, NDArray]]:
+    """The spans of some stretches, by row; a span that crosses row ends is split there.
+
+    Lists are flat: row i's are `[bounds[i]:bounds[i + 1]]`, given `bounds` and the columns.
+    """
+    starts = np.cumsum([0, *(part.size for part in stretches)])
     moved = [p.spans + np.array([s, 0, 0]) for p, s in zip(stretches, starts, strict=False)]
     spans = np.concatenate([np.empty((0, 3), np.int64), *moved])
     count = int(starts[-1]) // width
     place = spans[:, 0]
     edges = np.arange(count, dtype=np.int64) * width
     owner = np.searchsorted(place, edges, side="right") - 1
-    inherited = np.stack(
-        [edges, spans[owner, 1], spans[owner, 2] + edges - place[owner]], axis=1
-    ).reshape(-1, 3)
+    inherited = np.stack([edges, spans[owner, 1], spans[owner, 2] + edges - place[owner]], axis=1)
     merged = np.concatenate([spans, inherited[place[owner] != edges]])
     merged = merged[np.argsort(merged[:, 0], kind="stable")]
     row = merged[:, 0] // width
-    return Spans(
-        bounds=np.searchsorted(row, np.arange(count + 1)),
-        doc_index=merged[:, 1].astype(np.uint32),
-        doc_start=(merged[:, 0] % width).astype(np.uint16),
-        doc_offset=merged[:, 2].astype(np.uint32),
-    )
+    return np.searchsorted(row, np.arange(count + 1)), {
+        "doc_index": merged[:, 1].astype(np.uint32),
+        "doc_start": (merged[:, 0] % width).astype(np.uint16),
+        "doc_offset": merged[:, 2].astype(np.uint32),
+    }
 
 
 def pieces(totals: Sequence[int] | NDArray, start: int, stop: int) -> list[tuple[int, int, int]]:
     """(bucket, skip, take) for tokens [start, stop) of a stream of buckets with these totals."""
     ends = np.cumsum(np.asarray(totals, np.int64))
-    found: list[tuple[int, int, int]] = []
-    for bucket in range(int(np.searchsorted(ends, start, side="right")), len(totals)):
-        begin = int(ends[bucket]) - int(totals[bucket])
-        if begin >= stop:
-            break
-        low, high = max(begin, start), min(int(ends[bucket]), stop)
-        if high > low:
-            found.append((bucket, low - begin, high - low))
-    return found
+    begins = np.append(0, ends[:-1])
+    low, high = np.maximum(begins, start), np.minimum(ends, stop)
+    found = np.stack([np.arange(len(ends)), low - begins, high - low], axis=1)
+    return list(map(tuple, found[high > low].tolist()))
 
 
 def choose_windows(
     idents: Sequence[str], lengths: Sequence[int], *, width: int, count: int, seed: int
 ) -> list[tuple[int, int, int]]:
     """The first `count` (window, hash, document) among documents of at least `width` tokens."""
-    return heapq.nsmallest(
-        count,
-        (
-            (window, window_hash(ident, window, seed), document)
-            for document, (ident, length) in enumerate(zip(idents, lengths, strict=True))
-            for window in range(length // width)
-        ),
+    everyone = (
+        (window, window_hash(ident, window, seed), document)
+        for document, (ident, length) in enumerate(zip(idents, lengths, strict=True))
+        for window in range(length // width)
     )
+    return heapq.nsmallest(count, everyone)

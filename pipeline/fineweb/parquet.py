@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -58,11 +58,9 @@ class FileInfo:
 
     @property
     def rows(self) -> int:
-        """Of all its row groups."""
         return sum(group.rows for group in self.groups)
 
     def identity(self) -> dict[str, Any]:
-        """What the lock says of it."""
         if self.groups and self.groups[0].rows_sha256:
             return {"groups": [{"rows": g.rows, "rows_sha256": g.rows_sha256} for g in self.groups]}
         return {"sha256": self.file.sha256, "size": self.file.size, "rows": self.rows}
@@ -83,7 +81,6 @@ class Reading(Arguments):
 
     @property
     def label(self) -> str:
-        """For progress and errors."""
         return f"{self.file.name} {self.groups[0]}-{self.groups[1] - 1}"
 
     def key(self) -> Any:
@@ -91,7 +88,6 @@ class Reading(Arguments):
         return [self.file.sha256, self.groups, self.with_texts]
 
     def rows(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.Table]:
-        """The rows, some at a time."""
         if self.file.url:
             wanted = columns if self.with_texts else ("id", "dump", "date")
             yield from read(self.file, range(*self.groups), wanted)
@@ -102,12 +98,10 @@ class Reading(Arguments):
             yield table.select(COLUMNS).combine_chunks()
 
     def texts(self) -> Iterator[pa.Array]:
-        """The texts, in the order of the rows."""
         return (whole(table["text"]) for table in self.rows(["text"]))
 
 
 def read_sample(start: int, stop: int) -> Reading:
-    """Documents start..stop-1 of the embedded sample."""
     version = f"fineweb_sample {fineweb_sample.VERSION}"
     file = SourceFile("the embedded sample", "", sha256=version)
     return Reading(file, (start, stop), start, stop - start)
@@ -166,21 +160,48 @@ def _not_claimed(file: SourceFile, found: str) -> InputError:
 
 
 def hash_file(file: SourceFile) -> tuple[str, int]:
-    """sha256 and size of a file's bytes, read from one end to the other."""
     with _opened(file) as handle:
         return _hash(handle)
 
 
-def promised(file: SourceFile) -> tuple[int, int, int]:
-    """How many rows, bytes of Parquet and bytes of text the footer promises."""
+class Promise(NamedTuple):
+    """What footers say of an input: rows, bytes of Parquet, the same before compression, bytes of
+    different texts, bytes of all texts."""
+
+    rows: int
+    size: float
+    groups: float
+    different: float
+    text: float
+
+
+def promised(file: SourceFile) -> Promise:
     with _opened(file) as handle:
         metadata = _footer(file.name, handle)[0]
-    count = min(metadata.num_row_groups, file.groups or metadata.num_row_groups)
-    groups = [metadata.row_group(number) for number in range(count)]
-    columns = [group.column(at) for group in groups for at in range(group.num_columns)]
-    size = sum(c.total_compressed_size for c in columns)
-    text = sum(c.total_uncompressed_size for c in columns if c.path_in_schema == "text")
-    return sum(group.num_rows for group in groups), size, text
+        count = min(metadata.num_row_groups, file.groups or metadata.num_row_groups)
+        groups = [metadata.row_group(number) for number in range(count)]
+        columns = [group.column(at) for group in groups for at in range(group.num_columns)]
+        texts = [c for c in columns if c.path_in_schema == "text"]
+        copies = 1.0 if file.afar or not texts else _copies(handle, texts, count // 2)
+    different = sum(c.total_uncompressed_size for c in texts)
+    return Promise(
+        sum(group.num_rows for group in groups),
+        sum(c.total_compressed_size for c in columns),
+        sum(group.total_byte_size for group in groups),
+        different,
+        copies * different,
+    )
+
+
+def _copies(handle: Any, chunks: Sequence[Any], group: int) -> float:
+    """Bytes of text per byte stored, in one row group: copies in it share an entry of its
+    dictionary, which has a mebibyte by default; what is beyond that is stored as it is."""
+    stored = chunks[group].total_uncompressed_size
+    if chunks[group].has_dictionary_page and 0 < stored <= 1 << 21:
+        with contextlib.suppress(*_UNREADABLE):  # the build says what is wrong
+            texts = pq.ParquetFile(handle).read_row_group(group, columns=["text"])
+            return float(max(1.0, texts.nbytes / stored))
+    return 1.0
 
 
 @contextlib.contextmanager
@@ -221,7 +242,6 @@ def _corrupt(name: str, where: str, error: BaseException) -> InputError:
 
 
 def short(error: BaseException) -> str:
-    """The first line of an error."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
 
 

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from tangobench.pipeline import tokenizer
+from tangobench.pipeline.core.progress import duration
+from tangobench.pipeline.core.progress import size as shown
 from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.inputs import list_source
-from tangobench.pipeline.fineweb.parquet import promised
+from tangobench.pipeline.fineweb.near_duplicates import BATCH_BYTES
+from tangobench.pipeline.fineweb.parquet import Promise, promised
 from tangobench.pipeline.fineweb.resolve import EDGES_IN_MEMORY, PART_ROWS, partitions_for
 from tangobench.pipeline.fineweb.sources import hub_name
 from tangobench.pipeline.fineweb.spec import Spec, config_folder
-from tangobench.pipeline.tokenizer import keys
+from tangobench.pipeline.fineweb.stream import ONE_LEVEL
+from tangobench.pipeline.fineweb.tokens import BYTES_PER_TOKEN, one_pass
 
 # (rows, Parquet bytes) of parts of HuggingFaceFW/fineweb-edu; one dump is the average of 95.
 # Files have about 2 GB, row groups 1,000 rows.
@@ -38,10 +43,11 @@ _READ_RATE: Final = 600e6  # bytes of text per core-second: decode
 _KEYS_RATE: Final = 400e6  # decode, check, hash
 _TOKENS_RATE: Final = 105e6  # encode, re-encode a sample, pack, hash, write twice
 _DEDUP_RATE: Final = 400e3  # rows per core-second, decisions included
-_NEAR_RATE: Final = {"rensa": 90e6, "datasketch": 11e6}  # bytes of text: decode, sign, compare
-_NEAR_ROW: Final = 45e-6  # core-seconds per document, beside that
-_DOCUMENT_BYTES: Final = 850  # keys, decisions joined, by file and published
-_NEAR_BYTES: Final = 700  # per document: 112 minima, 14 bands, sorted bands
+_NEAR_RATE: Final = {"rensa": 105e6, "datasketch": 11e6}  # bytes of text: decode, sign, compare
+_NEAR_ROW: Final = 14e-6  # core-seconds per document, beside that
+_TOKENS_ROW: Final = 8e-6
+_DOCUMENT_BYTES: Final = 460  # keys, decisions by unit and published: 380, 315 more for a copy
+_NEAR_BYTES: Final = 570  # per document: 112 minima, 14 bands
 _BYTES_PER_TOKEN: Final = 4.6
 _TOKEN_BYTES: Final = 2.2  # with its part of the spans
 _EDGES: Final = 0.25  # per document of a sample: recrawls of a page or of a text
@@ -49,42 +55,50 @@ _EDGES_WHOLE: Final = 1.2  # of whole dumps: three quarters are copies, most by 
 _EDGE_BYTES: Final = 64  # on disk, while components are found
 _MANY: Final = 100_000_000  # documents beyond which units of a gibibyte keep their number small
 _LARGE_UNIT: Final = 1 << 30
-_LIBRARIES: Final = 150e6  # bytes of memory
+_KEPT: Final = 0.6  # of different texts: between no copies and three in four, as footers hide it
+_LIBRARIES: Final = 120e6  # bytes of memory
 _UNIT_SHARE: Final = 2.0  # bytes held per byte of a unit's text: ids
-_BATCH: Final = 1024  # documents that are signed together
-_BATCH_SHARE: Final = 11.0  # bytes held per byte of such a batch: words and n-grams
+_BATCH: Final = 1024  # documents that are decoded and signed together
+_TEXT_SHARE: Final = 3.5  # bytes held per byte of such a batch: pages, texts
+_BATCH_SHARE: Final = 11.0  # and of what is signed of it at once: words and n-grams
 _ROW_BYTES: Final = 4000  # bytes held per document of a unit: keys, decisions, signatures
 
 
 def resolve(spec: Spec, source: str | None) -> Spec:
-    """The spec with its tokenizer's sha256."""
     del source
-    return keys.resolve(spec)
+    return tokenizer.resolve(spec)
 
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
-    """Totals and lines to print."""
-    rows, size, text, known = _input(spec, source)
-    tokens = spec.train_rows * spec.context
-    wanted = min(text, tokens * 5.2)
+    given, known = _input(spec, source)
+    rows, size, groups, different, text = given
+    tokens: float = spec.train_rows * spec.context
+    once = one_pass(spec, groups)
+    wanted = different if once else min(different, tokens * BYTES_PER_TOKEN)
     edges = rows * _edge_rate(spec, source)
     near = spec.near_duplicates != "off"
-    core_seconds = _START + size / _HASH_RATE + text / _KEYS_RATE + text / _READ_RATE
+    core_seconds = _START + size / _HASH_RATE + text / _KEYS_RATE
+    core_seconds += 0 if once else text / _READ_RATE
     core_seconds += rows / _DEDUP_RATE + wanted / _TOKENS_RATE
-    core_seconds += near * (text / _NEAR_RATE[spec.near_engine] + rows * _NEAR_ROW)
-    read = (3 + near) * size  # sha256, keys, near-duplicates, tokens
+    core_seconds += rows * wanted / max(different, 1) * _TOKENS_ROW
+    core_seconds += near * (different / _NEAR_RATE[spec.near_engine] + rows * _NEAR_ROW)
+    passes = 2 + (not once) + near  # sha256, keys, tokens, near-duplicates
     unit = max(spec.unit_bytes, _LARGE_UNIT if rows > _MANY else 0)
-    disk = rows * (_DOCUMENT_BYTES + near * _NEAR_BYTES) + edges * _EDGE_BYTES
-    disk += 2 * _TOKEN_BYTES * min(tokens, text / _BYTES_PER_TOKEN)  # in units and in shards
-    memory = _memory(rows, edges, unit, text / max(rows, 1), workers)
+    disk = rows * (_DOCUMENT_BYTES + near * _KEPT * _NEAR_BYTES) + edges * _EDGE_BYTES
+    tokens = min(tokens, _KEPT * different / _BYTES_PER_TOKEN)
+    pairs = text / unit * tokens / (spec.shard_rows * spec.context)  # of units and buckets
+    disk += (1 + (pairs > ONE_LEVEL)) * _TOKEN_BYTES * tokens  # merged, in shards
+    disk += _TOKEN_BYTES * (text / _BYTES_PER_TOKEN if once else tokens)  # in units, copies too
+    memory = _memory(given, edges, unit, workers)
     lines = [
-        f"input    {size / 1e9:,.1f} GB of Parquet ({known}), read {3 + near} times",
+        f"input    {shown(size)} of Parquet ({known}), read {passes} times",
         *_network(spec, source, size),
         *_settings(spec, rows, edges, text, unit),
     ]
     return {
         "rows": rows,
-        "read_bytes": int(read),
+        "rows_are": " documents of the input",
+        "read_bytes": int(passes * size),
         "disk_bytes": int(disk),
         "memory_bytes": int(memory),
         "core_seconds": core_seconds,
@@ -103,12 +117,12 @@ def _network(spec: Spec, source: str | None, size: float) -> list[str]:
             f"{config}: {which}" + (f", the first {groups} row groups of each" if groups else "")
         )
     requests = 20 + _REQUESTS * max(1, round(size / _FILE_BYTES))
-    hours = ", ".join(f"{size * 8 / bits / 3600:,.2g} at {name}" for name, bits in _SPEEDS.items())
+    times = ", ".join(f"{duration(size * 8 / b)} at {name}" for name, b in _SPEEDS.items())
     return [
         f"files    {'; '.join(parts)}",
-        f"network  {size / 1e9:,.1f} GB once, about {requests:,} requests (the hub allows 3,000 in "
+        f"network  {shown(size)} once, about {requests:,} requests (the hub allows 3,000 in "
         "5 minutes, 5,000 with HF_TOKEN)",
-        f"download {hours} hours, not in the time above",
+        f"download {times}; not in the time above",
     ]
 
 
@@ -123,12 +137,14 @@ def _edge_rate(spec: Spec, source: str | None) -> float:
     return _EDGES_WHOLE if hub and config_folder(spec.hub.train).startswith("data") else _EDGES
 
 
-def _memory(rows: int, edges: float, unit: int, document: float, workers: int) -> float:
+def _memory(given: Promise, edges: float, unit: int, workers: int) -> float:
     """A worker holds libraries, and one hash partition or a unit: documents, ids, one batch."""
-    partition = 400e6 * min(1.0, rows / PART_ROWS)
-    documents = min(unit / max(document, 1.0), rows)
-    batch = min(_BATCH * document, unit)
-    held = _UNIT_SHARE * min(unit, rows * document) + _BATCH_SHARE * batch
+    rows, document = given.rows, given.text / max(given.rows, 1)
+    partition = 100.0 * min(rows, PART_ROWS)
+    documents = rows * min(1.0, unit / max(given.different, 1.0))
+    batch = min(_BATCH, rows) * document
+    held = _UNIT_SHARE * min(unit, given.different) + _TEXT_SHARE * batch
+    held += _BATCH_SHARE * max(document, min(batch, BATCH_BYTES))
     graph = min(100 * edges, 800e6)  # one process at a time, never beside partitions
     return max(
         workers * (_LIBRARIES + max(partition, held + _ROW_BYTES * documents)), _LIBRARIES + graph
@@ -153,10 +169,11 @@ def _settings(spec: Spec, rows: int, edges: float, text: float, unit: int) -> li
     return lines
 
 
-def _input(spec: Spec, source: str | None) -> tuple[int, float, float, str]:
-    """Rows, bytes of Parquet, bytes of text, and how they are known."""
+def _input(spec: Spec, source: str | None) -> tuple[Promise, str]:
+    """The input, and how it is known."""
     if source is None and spec.source == "sample":
-        return fineweb_sample.count(), 4e6, 4e6 * _TEXT_PER_PARQUET, "the embedded sample"
+        text: float = fineweb_sample.TEXT_BYTES
+        return Promise(fineweb_sample.count(), 4e6, text, text, text), "the embedded sample"
     if _from_hub(spec, source):
         rows = size = 0.0
         seen: list[str] = []
@@ -170,7 +187,7 @@ def _input(spec: Spec, source: str | None) -> tuple[int, float, float, str]:
             if groups and files:
                 share = min(share, 1000 * groups * files / known[0])
             rows, size = rows + share * known[0], size + share * known[1]
-        return int(rows), size, size * _TEXT_PER_PARQUET, "estimated from published sizes"
+        text = size * _TEXT_PER_PARQUET
+        return Promise(int(rows), size, text, text, text), "estimated from published sizes"
     found = [promised(file) for file in list_source(spec, source).files]
-    rows, size, text = (sum(column) for column in zip(*found, strict=True))
-    return rows, float(size), text, "from the files' footers"
+    return Promise(*map(sum, zip(*found, strict=True))), "from the files' footers"

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tangobench.pipeline.core import arrays
-from tangobench.pipeline.core.arrays import NDArray, Section, Sections
+from tangobench.pipeline.core.arrays import Section, Sections
 from tangobench.pipeline.core.build import Arguments, Job, Nothing, Output, Record, Stage, Streamed
 from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
@@ -39,19 +39,16 @@ from tangobench.pipeline.fineweb.documents import (
 from tangobench.pipeline.fineweb.keys import FINE, IGNORED, KeysResult
 from tangobench.pipeline.fineweb.spec import Duplicates
 
-if TYPE_CHECKING:
-    import polars as pl
-
-PART_ROWS: Final = 4_000_000  # rows per partition: two keys each, about 400 MB while sorting
+PART_ROWS: Final = 5_000_000  # rows per partition: two keys each, about 500 MB while sorting
 EDGES_IN_MEMORY: Final = 8_000_000  # about 100 bytes each
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _LABEL: Final = np.dtype([("document", "<i8"), ("root", "<i8")])
 _MEMBER: Final = ("dump", "content_high", "content_low", "url_high", "url_low")
+_COLUMNS: Final = (*_MEMBER, "document", "root")
 _LINKED: Final = ("kept", "reason", "repeated", "component_high", "component_low")
 
 
 def partitions_for(rows: int) -> int:
-    """How many hash partitions a corpus needs."""
     return max(1, -(-rows // PART_ROWS))
 
 
@@ -70,7 +67,6 @@ class GroupsResult(TypedDict):
 
 
 def find_groups(args: GroupsArgs, store: Store) -> Output[GroupsResult]:
-    """Edges of one hash partition."""
     found = [arrays.read(section, store)["keys"] for section in args.keys]
     high = np.concatenate([rows["high"] for rows in found])
     low = np.concatenate([rows["low"] for rows in found])
@@ -138,7 +134,7 @@ class MembersArgs(Arguments):
 def collect_members(args: MembersArgs, store: Store) -> Output[Sections]:
     """The linked documents of one unit, ordered by the hash partition of their component."""
     documents = arrays.read(args.unit.documents, store)
-    labels = np.frombuffer(store.read_range(*args.labels), _LABEL)
+    labels = np.frombuffer(store.read(*args.labels), _LABEL)
     part = dedup.part_of(labels["root"].astype(np.uint64) * _GOLDEN, args.parts)
     order, cuts = dedup.by_part(part, args.parts)
     labels = labels[order]
@@ -166,7 +162,12 @@ def choose_representatives(args: ChoiceArgs, store: Store) -> Output[Sections]:
     """Decisions on whole components, ordered by unit."""
     import polars as pl
 
-    members = pl.concat([_frame(arrays.read(section, store)) for section in args.members])
+    frames = []
+    for found in (arrays.read(section, store) for section in args.members):
+        texts = {name: pl.Series(arrays.arrow_texts(found, name)) for name in ("id", "date")}
+        frames.append(pl.DataFrame({name: found[name] for name in _COLUMNS} | texts))
+    # An empty date is none.
+    members = pl.concat(frames).with_columns(date=pl.when(pl.col("date") != "").then("date"))
     decided = dedup.decide(members, train_through=args.train_through, duplicates=args.duplicates)
     names = pc.cast(decided["representative"].to_arrow(), pa.large_string())
     plain = decided.drop("representative")
@@ -174,16 +175,6 @@ def choose_representatives(args: ChoiceArgs, store: Store) -> Output[Sections]:
     cuts = np.searchsorted(columns["document"], args.bases).tolist()
     data, bounds = arrays.pack_ranges(columns, cuts)
     return Output(data, {"bounds": bounds})
-
-
-def _frame(found: dict[str, NDArray]) -> pl.DataFrame:
-    """Members as `dedup.decide` takes them; an empty date is none."""
-    import polars as pl
-
-    plain = {name: found[name] for name in (*_MEMBER, "document", "root")}
-    texts = {name: pl.Series(arrays.arrow_texts(found, name)) for name in ("id", "date")}
-    frame = pl.DataFrame({**plain, **texts})
-    return frame.with_columns(date=pl.when(pl.col("date") != "").then(pl.col("date")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +228,9 @@ def resolve(
     train_through: int,
     duplicates: Duplicates,
 ) -> list[DocumentUnit]:
-    """Run all stages; decisions are exact and the same for any partitioning."""
     bounds = bounds_of(units)
-    parts = range(1, len(keys[0].result["bounds"]) - 1)  # section 0 has the documents
+    # Section 0 has the documents, the last one tokens if there are any.
+    parts = range(1, len(keys[0].result["bounds"]) - (2 if units[0].tokens else 1))
     args = (GroupsArgs(sections(keys, part), bounds[:-1]) for part in parts)
     labels = _components(job, run_parts(job, GROUPS, "keys", args), bounds)
     # From here on of linked documents only.

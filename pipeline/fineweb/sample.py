@@ -24,6 +24,7 @@ VERSION: Final = 1
 SEED: Final = 20231
 ORDINARY: Final = 4000
 BLOCK: Final = 640  # documents per unit
+TEXT_BYTES: Final = 7_922_391
 
 TRAIN_DUMPS: Final = (
     "CC-MAIN-2022-40",
@@ -72,7 +73,6 @@ class Draw:
         self._state = xxhash.xxh3_64_intdigest("\0".join(map(str, seeds)).encode())
 
     def bits(self) -> int:
-        """64 random bits."""
         self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         z = self._state
         z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -80,11 +80,9 @@ class Draw:
         return z ^ (z >> 31)
 
     def below(self, limit: int) -> int:
-        """A number from 0 to limit - 1."""
         return (self.bits() * limit) >> 64
 
     def pick(self, choices: Sequence[T]) -> T:
-        """One of the choices."""
         return choices[self.below(len(choices))]
 
 
@@ -289,7 +287,6 @@ def pages() -> tuple[Page, ...]:
 
 
 def count() -> int:
-    """How many documents there are."""
     return len(pages())
 
 
@@ -326,5 +323,4 @@ def _row(page: Page) -> dict[str, Any]:
 
 
 def sample_table(start: int, stop: int) -> pa.Table:
-    """Documents start..stop-1 with FineWeb-Edu's columns."""
     return pa.Table.from_pylist([_row(page) for page in pages()[start:stop]], schema=SCHEMA)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from tangobench.pipeline.core.spec import UNHASHED, bad_value
-from tangobench.pipeline.tokenizer.keys import TokenizerKeys
+from tangobench.pipeline.tokenizer import TokenizerKeys
 
 Duplicates = Literal["drop", "reassign"]
 NearEngine = Literal["rensa", "datasketch"]
@@ -27,7 +27,6 @@ def dump_order(name: str) -> int | None:
 
 
 def dump_name(order: int) -> str:
-    """The dump with this order."""
     return f"CC-MAIN-{order // 100:04d}-{order % 100:02d}"
 
 
@@ -123,10 +122,8 @@ class Spec(TokenizerKeys):
 
     @property
     def last_train(self) -> int:
-        """The last training dump, as a number."""
         return dump_order(self.train_through) or 0
 
     @property
     def validation_orders(self) -> list[int]:
-        """The validation dumps, as numbers."""
         return sorted(dump_order(dump) or 0 for dump in self.validation_dumps)

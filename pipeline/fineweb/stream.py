@@ -19,28 +19,15 @@ from typing import Final
 import numpy as np
 
 from tangobench.pipeline.core.arrays import NDArray
-from tangobench.pipeline.core.build import Job, Record, ShardResult, Unit
-from tangobench.pipeline.fineweb import packing
+from tangobench.pipeline.core.build import Job, Record, Unit
+from tangobench.pipeline.fineweb import encode, packing, tokens
 from tangobench.pipeline.fineweb.decisions import DecisionsResult, first_indices
 from tangobench.pipeline.fineweb.documents import DocumentUnit, run_units, sections
-from tangobench.pipeline.fineweb.encode import (
-    MERGE,
-    SHARDS,
-    TOKENS,
-    Buckets,
-    MergeArgs,
-    Piece,
-    ShardArgs,
-    TokensArgs,
-    TokensResult,
-    Window,
-)
 from tangobench.pipeline.fineweb.packing import TokenKind, Wave
-from tangobench.pipeline.fineweb.spec import Spec
+from tangobench.pipeline.fineweb.spec import Spec, dump_name
 from tangobench.pipeline.tokenizer.use import Choice
 
 _RANGE: Final = 1 << 32
-_BYTES_PER_TOKEN: Final = 5.2  # English web text has 4.4 to 4.9; more means a second wave is rare
 # A bucket is about a shard: a smaller shard would read its bucket's index for a part of it only.
 _BUCKET_TOKENS: Final = (1 << 20, 1 << 25)
 ONE_LEVEL: Final = 1 << 20  # units times buckets: beyond, the shuffle has two levels
@@ -51,31 +38,41 @@ MERGE_BYTES: Final = 1 << 30  # tokens of one object of the second level
 class Streams:
     """The shards of both splits and what was counted on the way."""
 
-    shards: dict[str, list[Record[ShardResult]]]
+    shards: dict[str, list[Record[encode.RowsResult]]]
     rows: dict[str, int]
     tokens: dict[str, int]
-    checked: dict[str, int]
+    checked: int
+
+    def by_dump(self) -> list[tuple[str, str, int, int]]:
+        """(split, dump, documents, tokens) of the rows; a document counts where it begins."""
+        totals: dict[tuple[str, int], NDArray] = {}
+        for split, records in self.shards.items():
+            for record in records:
+                numbers = np.array(record.result["dumps"].split(), np.int64).reshape(-1, 3)
+                for dump, counts in zip(numbers[:, 0].tolist(), numbers[:, 1:], strict=True):
+                    totals[split, dump] = totals.get((split, dump), 0) + counts
+        return [
+            (split, dump_name(dump), int(documents), int(tokens))
+            for (split, dump), (documents, tokens) in sorted(totals.items())
+        ]
 
 
 @dataclass(frozen=True, slots=True)
 class _Encoded:
     """A finished wave: its units, and the objects that hold each range of `count` buckets."""
 
-    units: list[Record[TokensResult]]
-    ranges: Sequence[Sequence[Record[Buckets]]]
+    units: list[Record[encode.TokensResult]]
+    ranges: Sequence[Sequence[Record[encode.Buckets]]]
     count: int
 
     def totals(self) -> NDArray:
-        """Tokens of each bucket."""
         found = [np.sum([r.result["totals"] for r in parts], axis=0) for parts in self.ranges]
         return np.concatenate(found).astype(np.int64)
 
-    def piece(self, bucket: int, skip: int, take: int) -> Piece:
-        """Some tokens of a bucket."""
+    def piece(self, bucket: int, skip: int, take: int) -> encode.Piece:
         at, place = divmod(bucket, self.count)
-        return Piece(
-            sections((r for r in self.ranges[at] if r.result["totals"][place]), place), skip, take
-        )
+        filled = (record for record in self.ranges[at] if record.result["totals"][place])
+        return encode.Piece(sections(filled, place), skip, take)
 
 
 def _levels(units: int, buckets: int, bucket_tokens: int) -> tuple[int, int, int]:
@@ -100,19 +97,18 @@ def make_streams(
     spec: Spec,
     tokenizer: Choice,
 ) -> Streams:
-    """Encode what is needed and write the shards of both splits."""
     loaded = tokenizer.load(job.store)
     kind = TokenKind(np.dtype(loaded.dtype).str, loaded.eot)
     waves = _encode(job, units, decisions, spec, tokenizer)
-    train, tokens = _train(waves, spec, kind)
-    validation, windows = _validation(waves[0], spec, kind)
-    shards = job.run(SHARDS, [*train, *validation])
+    train, counts = _train(waves, spec, kind)
+    validation, windows = _validation(units, waves[0], spec, kind)
+    shards = job.run(encode.SHARDS, [*train, *validation])
     checked = sum(record.result["checked"] for wave in waves for record in wave.units)
     return Streams(
         shards={"train": shards[: len(train)], "validation": shards[len(train) :]},
-        rows={"train": tokens["train"] // spec.context, "validation": windows},
-        tokens={**tokens, "validation": windows * spec.context},
-        checked={"documents_encoded_again": checked},
+        rows={"train": counts["train"] // spec.context, "validation": windows},
+        tokens={**counts, "validation": windows * spec.context},
+        checked=checked,
     )
 
 
@@ -125,11 +121,11 @@ def _encode(
 ) -> list[_Encoded]:
     size = sum(record.result["train_bytes"] for record in decisions)
     wanted = spec.train_rows * spec.context
-    needed = wanted * _BYTES_PER_TOKEN
+    needed = wanted * tokens.BYTES_PER_TOKEN
     step = _RANGE if needed >= size else max(1, int(_RANGE * needed / size))
     low, high = _BUCKET_TOKENS
     bucket_tokens = min(max(spec.shard_rows * spec.context, low), high)
-    buckets = max(1, int(min(size, needed) / _BYTES_PER_TOKEN) // bucket_tokens)
+    buckets = max(1, int(min(size, needed) / tokens.BYTES_PER_TOKEN) // bucket_tokens)
     levels = _levels(len(units), buckets, bucket_tokens)
     first_index = [tuple(first.tolist()) for first in first_indices(decisions)]
     waves: list[_Encoded] = []
@@ -137,7 +133,7 @@ def _encode(
         ranges, count, _ = levels
         wave = Wave(start, min(_RANGE, start + step), count if ranges == 1 else ranges)
         args = (
-            TokensArgs(
+            encode.TokensArgs(
                 unit=unit,
                 first_index=first,
                 wave=wave,
@@ -148,16 +144,15 @@ def _encode(
             )
             for unit, first in zip(units, first_index, strict=True)
         )
-        waves.append(_shuffle(job, run_units(job, TOKENS, units, args), wave, levels))
+        waves.append(_shuffle(job, run_units(job, encode.TOKENS, units, args), wave, levels))
         if sum(w.totals().sum() for w in waves) >= wanted:
             break
     return waves
 
 
 def _shuffle(
-    job: Job, units: list[Record[TokensResult]], wave: Wave, levels: tuple[int, int, int]
+    job: Job, units: list[Record[encode.TokensResult]], wave: Wave, levels: tuple[int, int, int]
 ) -> _Encoded:
-    """The second level, where there is one."""
     ranges, count, groups = levels
     if ranges == 1:
         return _Encoded(units, [units], count)
@@ -166,9 +161,9 @@ def _shuffle(
     todo = []
     for at in range(ranges):
         for low, high in pairwise(cuts):
-            args = MergeArgs(sections(units[low:high], at), fine, at * count, count)
-            todo.append(MERGE.unit(f"range {at + 1}, units {low + 1}-{high}", args))
-    merged = job.run(MERGE, todo)
+            args = encode.MergeArgs(sections(units[low:high], at), fine, at * count, count)
+            todo.append(encode.MERGE.unit(f"range {at + 1}, units {low + 1}-{high}", args))
+    merged = job.run(encode.MERGE, todo)
     return _Encoded(
         units, [merged[at : at + groups] for at in range(0, len(merged), groups)], count
     )
@@ -189,27 +184,31 @@ def _train(
         for at, skip, take in packing.pieces(totals, first * width, stop * width):
             wave, bucket = places[at]
             pieces.append(wave.piece(bucket, skip, take))
-        args = ShardArgs(width=width, kind=kind, pieces=tuple(pieces))
-        units.append(SHARDS.unit(f"train rows {first}-{stop - 1}", args, stop - first))
+        args = encode.ShardArgs(width=width, kind=kind, pieces=tuple(pieces))
+        units.append(encode.SHARDS.unit(f"train rows {first}-{stop - 1}", args, stop - first))
     counts = {"train": count * width, "train_tail": 0, "train_beyond": 0}
     rest = int(totals.sum()) - count * width
     counts["train_tail" if count < rows else "train_beyond"] = rest
     return units, counts
 
 
-def _validation(first_wave: _Encoded, spec: Spec, kind: TokenKind) -> tuple[list[Unit], int]:
+def _validation(
+    units: Sequence[DocumentUnit], wave: _Encoded, spec: Spec, kind: TokenKind
+) -> tuple[list[Unit], int]:
     candidates = (
-        (window, rank, index, record.address, start)
-        for record in first_wave.units
-        for window, rank, index, start in record.result["windows"]
+        (window, rank, index, dump, (unit.tokens or record).address, start)
+        for unit, record in zip(units, wave.units, strict=True)
+        for window, rank, index, dump, start in record.result["windows"]
     )
     windows = [
-        Window(address, start, index, spec.context * window)
-        for window, _, index, address, start in heapq.nsmallest(spec.validation_rows, candidates)
+        encode.Window(address, start, index, spec.context * window, dump)
+        for window, _, index, dump, address, start in heapq.nsmallest(
+            spec.validation_rows, candidates
+        )
     ]
-    units = []
+    todo = []
     for first in range(0, max(1, len(windows)), spec.shard_rows):
         some = tuple(windows[first : first + spec.shard_rows])
-        args = ShardArgs(width=spec.context, kind=kind, windows=some)
-        units.append(SHARDS.unit(f"validation rows {first}-", args, len(some)))
-    return units, len(windows)
+        args = encode.ShardArgs(width=spec.context, kind=kind, windows=some)
+        todo.append(encode.SHARDS.unit(f"validation rows {first}-", args, len(some)))
+    return todo, len(windows)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,28 +20,19 @@ from tangobench.pipeline.core.arrays import unpack
 from tangobench.pipeline.core.build import Job, Record, Result, ShardFile, SideFile
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.shards import shard_name
-from tangobench.pipeline.lean import audit, git
-from tangobench.pipeline.lean.encode import STYLES, TOKENS, TokensArgs, TokensResult
+from tangobench.pipeline.lean import git, rows
+from tangobench.pipeline.lean.audit import audit
+from tangobench.pipeline.lean.encode import TOKENS, TokensArgs, TokensResult
 from tangobench.pipeline.lean.fetch import is_url, without_password
 from tangobench.pipeline.lean.plan import listed
-from tangobench.pipeline.lean.rows import (
-    TABLE_FILE,
-    WRITE,
-    Arrays,
-    Batch,
-    What,
-    WriteArgs,
-    proof_lengths,
-)
+from tangobench.pipeline.lean.proofs import STYLES
 from tangobench.pipeline.lean.spec import KINDS, SPLITS, Spec, Split
 from tangobench.pipeline.tokenizer.use import Choice, choose
 
 MATHLIB: Final = "https://github.com/leanprover-community/mathlib4"
 MATHLIB_COMMIT: Final = "cf8e23a62939ed7cc530fbb68e83539730f32f86"
-_BATCHES: Final[dict[What, int]] = {
-    "source": 8,
-    "proof": 2,
-}  # batches per shard: about 14 and 20 MB of rows
+# Batches per shard: about 14 and 20 MB of rows.
+_BATCHES: Final[dict[rows.What, int]] = {"source": 8, "proof": 2}
 _QUANTILES: Final = {"median": 0.5, "p90": 0.9, "p99": 0.99, "longest": 1.0}
 _BIBTEX: Final = [
     "@inproceedings{mathlib,",
@@ -53,7 +45,6 @@ _BIBTEX: Final = [
 
 
 def build(spec: Spec, source: str | None, job: Job) -> Result:
-    """Read, encode, audit and write."""
     git_dir, listing, files = listed(spec, source, job.reporter)
     where = source or spec.repository
     origin = {"kind": "git", "repository": without_password(where)}
@@ -62,12 +53,12 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     chosen = choose(spec, job)
     tokenizer = chosen.load(job.store)
     records = _encode(spec, files, git_dir, chosen, job)
-    arrays = {s: [unpack(job.store.read(r.address)) for r in records[s]] for s in SPLITS}
-    found = audit.audit(arrays["train"], arrays["validation"], spec.near)
-    batches = _batches(spec, records, arrays["validation"], found)
     results = {s: [record.result for record in records[s]] for s in SPLITS}
+    arrays = {s: [unpack(job.store.read(r.address)) for r in records[s]] for s in SPLITS}
+    batches = {s: [rows.Batch(r.address, s, [], [], [], []) for r in records[s]] for s in SPLITS}
+    held = (arrays["validation"], batches["validation"])
+    batches["validation"], leakage = audit(arrays["train"], *held, spec)
     table, shards = _write(spec, batches, results, chosen, job)
-    toolchain = git.toolchain(git_dir, listing)
     unreadable = [entry for s in SPLITS for result in results[s] for entry in result["rejected"]]
     rejected = Counter(listing.rejected) + Counter(reason for _, reason in unreadable)
     drops = {f"file {reason}": count for reason, count in sorted(rejected.items())}
@@ -87,14 +78,11 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         configs=dict.fromkeys(_BATCHES, tokenizer.config(spec.context, masked=False)),
         counts={s: _counts(s, results[s], arrays[s], shards) for s in SPLITS},
         drops=drops,
-        notes={
-            "leakage": audit.summary(found, arrays["validation"], spec.proof_tokens),
-            "rejected_files": sorted(unreadable),
-        },
+        notes={"leakage": leakage, "rejected_files": sorted(unreadable)},
         shards=shards,
         side_files=[table, *chosen.side_files()],
         card=card(spec, origin, tokenizer.title),
-        provenance={"lean_toolchain": toolchain} if toolchain else {},
+        provenance={"lean_toolchain": listing.toolchain} if listing.toolchain else {},
     )
 
 
@@ -114,28 +102,9 @@ def _encode(
     return records
 
 
-def _batches(
-    spec: Spec,
-    records: dict[Split, list[Record[TokensResult]]],
-    validation: Sequence[Arrays],
-    found: audit.Audit,
-) -> dict[Split, list[Batch]]:
-    """The encoded batches, and what the audit marks and takes out of validation."""
-    left_out = found.near if "files" in spec.drop else [np.zeros(0)] * len(validation)
-    dropped = audit.dropped(found, validation, spec.drop)
-    marks = zip(left_out, dropped, found.proofs, found.statements, strict=True)
-    return {
-        "train": [Batch(record.address, "train", [], [], [], []) for record in records["train"]],
-        "validation": [
-            Batch(record.address, "validation", *(np.flatnonzero(mask).tolist() for mask in masks))
-            for record, masks in zip(records["validation"], marks, strict=True)
-        ],
-    }
-
-
 def _write(
     spec: Spec,
-    batches: dict[Split, list[Batch]],
+    batches: dict[Split, list[rows.Batch]],
     results: dict[Split, list[TokensResult]],
     chosen: Choice,
     job: Job,
@@ -144,58 +113,52 @@ def _write(
     sizes = (spec.context, spec.prompt_tokens, spec.proof_tokens)
     weights = {split: [result["tokens"] for result in results[split]] for split in SPLITS}
     every = tuple(batch for split in SPLITS for batch in batches[split])
-    table = WriteArgs("table", *sizes, every, chosen)
-    units = [WRITE.unit(TABLE_FILE, table, sum(weights["train"]) / 2)]
+    table = rows.WriteArgs("table", *sizes, every, chosen)
+    units = [rows.WRITE.unit(rows.TABLE_FILE, table, sum(weights["train"]) / 2)]
     named = []
-    for what, split in ((what, split) for what in _BATCHES for split in SPLITS):
-        step = _BATCHES[what]
+    for (what, step), split in product(_BATCHES.items(), SPLITS):
         starts = range(0, len(batches[split]), step)
         for index, start in enumerate(starts):
             path = f"{what}/{shard_name(split, index, len(starts))}"
             own = tuple(batches[split][start : start + step])
-            args = WriteArgs(what, *sizes, own, chosen)
-            units.append(WRITE.unit(path, args, sum(weights[split][start : start + step])))
+            args = rows.WriteArgs(what, *sizes, own, chosen)
+            units.append(rows.WRITE.unit(path, args, sum(weights[split][start : start + step])))
             named.append((path, what, split))
-    written, *records = job.run(WRITE, units)
-    side = SideFile(TABLE_FILE, "declarations", written.address, **written.result)
+    written, *records = job.run(rows.WRITE, units)
+    side = SideFile(rows.TABLE_FILE, "declarations", written.address, **written.result)
     return side, [ShardFile(*of, record) for of, record in zip(named, records, strict=True)]
 
 
 def _counts(
     split: Split,
-    results: Sequence[TokensResult],
-    arrays: Sequence[Arrays],
+    results: Sequence[Mapping[str, Any]],
+    arrays: Sequence[rows.Arrays],
     shards: Sequence[ShardFile],
 ) -> dict[str, Any]:
-    """Files, declarations, rows and lengths of a split."""
-    lengths = np.sort(np.concatenate([*map(proof_lengths, arrays)]))
+    lengths = np.sort(np.concatenate([*map(rows.proof_lengths, arrays)]))
     ranks = {n: int(q * (len(lengths) - 1)) for n, q in _QUANTILES.items() if len(lengths)}
-    rows: Counter[str] = Counter(dict.fromkeys(_BATCHES, 0))
-    for shard in (shard for shard in shards if shard.split == split):
-        rows[shard.config] += shard.record.result["shard"]["rows"]
+    own = [(s.config, s.record.result["shard"]["rows"]) for s in shards if s.split == split]
+    summed = ("files", "bytes", "tokens", "declarations")
     return {
-        "files": sum(result["files"] for result in results),
-        "bytes": sum(result["bytes"] for result in results),
-        "tokens": sum(result["tokens"] for result in results),
-        "declarations": sum(result["declarations"] for result in results),
+        **{key: sum(result[key] for result in results) for key in summed},
         "kinds": _tally(arrays, "kind", KINDS),
         "styles": _tally(arrays, "style", STYLES),
         # The element at a rank, not an interpolation: an integer on every machine.
         "proof_length": {name: int(lengths[rank]) for name, rank in ranks.items()},
-        "rows": dict(rows),
+        "rows": {config: sum(n for c, n in own if c == config) for config in _BATCHES},
     }
 
 
-def _tally(arrays: Sequence[Arrays], key: str, names: Sequence[str]) -> dict[str, int]:
+def _tally(arrays: Sequence[rows.Arrays], key: str, names: Sequence[str]) -> dict[str, int]:
     total = np.bincount(np.concatenate([part[key] for part in arrays]), minlength=len(names))
     return {name: count for name, count in zip(names, total.tolist(), strict=True) if count}
 
 
 def _dropped(
-    split: Split, arrays: Sequence[Arrays], batches: Sequence[Batch], proof_tokens: int
+    split: Split, arrays: Sequence[rows.Arrays], batches: Sequence[rows.Batch], proof_tokens: int
 ) -> dict[str, int]:
     """Proofs that were left out, by reason."""
-    fits = [proof_lengths(part) <= proof_tokens for part in arrays]
+    fits = [rows.proof_lengths(part) <= proof_tokens for part in arrays]
     repeated = [own[batch.dropped] for own, batch in zip(fits, batches, strict=True)]
     return {
         f"{split} proof too long": int(sum((~own).sum() for own in fits)),

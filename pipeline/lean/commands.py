@@ -10,12 +10,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from typing import Any, Final, NamedTuple
-
-import numpy as np
-
-NDArray = np.ndarray[Any, Any]
+from collections.abc import Iterator
+from typing import Final
 
 # Reserved words of Lean, Batteries, Aesop and Mathlib: each starts a command wherever it stands.
 _RESERVED: Final = """
@@ -46,50 +42,6 @@ _MODIFIERS: Final = "private protected noncomputable nonrec unsafe partial local
 
 # No letter goes on: Greek, letter-like symbols, subscripts, script and blackboard letters count.
 WORD_END: Final = rb"(?![A-Za-z0-9_'.!?\xce\xcf\xe1\xf0]|\xe2[\x82\x84\x85])"
-
-_LOOKED_AT: Final = 5  # bytes of a word
-_ANY: Final = bytes(range(256))
-
-
-class Finder:
-    """Places inside a line where one of some words may start, found without `re`.
-
-    Nearly every command starts a line. The others follow one of ten million blanks, and `re` takes
-    50 ns for each of them; here all bytes are looked at a few at a time by table, in linear time.
-    A word is given as the bytes possible at its first five places. Nothing is missed; what is found
-    may be something else and must be matched.
-    """
-
-    def __init__(self, before: bytes, words: Iterable[tuple[bytes, ...]]) -> None:
-        """`before` are the bytes that may precede a word; anything may follow a short word."""
-        groups: dict[bytes, int] = {}
-        self._first = np.zeros((256, 256), np.uint32)
-        self._second, self._third = np.zeros_like(self._first), np.zeros_like(self._first)
-        for word in words:
-            places = [*word, *([_ANY] * _LOOKED_AT)][:_LOOKED_AT]
-            # One bit per first byte, so that the rest is not matched with that of another word.
-            bit = np.uint32(1 << groups.setdefault(places[0], len(groups)) % 32)
-            pairs = ((before, places[0]), places[1:3], places[3:5])
-            tables = (self._first, self._second, self._third)
-            for table, (left, right) in zip(tables, pairs, strict=True):
-                table[np.ix_(list(right), list(left))] |= bit
-        self._any_first = self._first != 0
-
-    def __call__(self, text: bytes) -> list[int]:
-        """Offsets of the bytes before possible words, in order."""
-        halves = [self._half(text, start) for start in (0, 1)]
-        found: list[int] = np.sort(np.concatenate(halves)).tolist()
-        return found
-
-    def _half(self, text: bytes, start: int) -> NDArray:
-        """Those at even or at odd offsets: two bytes at a time make one index."""
-        padded = text[start:] + bytes(_LOOKED_AT + 1)
-        pairs = np.frombuffer(padded, "<u2", len(padded) // 2)
-        at = np.flatnonzero(self._any_first.take(pairs[:-2]))
-        marks = self._first.take(pairs[at])
-        marks &= self._second.take(pairs[at + 1]) & self._third.take(pairs[at + 2])
-        found: NDArray = 2 * at[marks != 0] + start
-        return found
 
 
 def nested(left: str, right: str, depth: int) -> bytes:
@@ -133,47 +85,19 @@ _COMMAND: Final = (
     rb"(?:(?P<word>" + _WORD + rb"|\x02)|" + _SOFT + rb")"
     rb"|(?>(?:" + _IN + rb"|" + _PREFIX + rb")+))"
 )
-_AT_LINE_START: Final = re.compile(rb"\n" + _COMMAND)
-_BEFORE: Final = b"\r\t )]};\xa9"  # \xa9 is the last byte of ⟩
-_IN_LINE: Final = re.compile(rb"[" + re.escape(_BEFORE) + rb"]" + _COMMAND)
-_NO_LETTER: Final = re.sub(rb"[A-Za-z0-9_'.!?]", b"", bytes(range(256)))
-_possible: Final = Finder(
-    _BEFORE,
-    [
-        *(
-            (*(bytes((byte,)) for byte in word.encode()), _NO_LETTER)
-            for word in f"lemma {_RESERVED} {_SOMETIMES} {_MODIFIERS}".split()
-        ),
-        *((b"#", b"abcdefghijklmnopqrstuvwxyz_"), (b"@", b"["), (b"\x01\x02",)),
-    ],
-)
-
-
-class Command(NamedTuple):
-    """One command; `word` is empty where only its modifiers are known."""
-
-    start: int  # with `open … in` and `set_option … in`
-    decl_start: int  # without them
-    word_start: int
-    word_end: int
-    word: bytes
-
-
-def commands(code: bytes) -> Iterator[Command]:
-    """The commands of masked code, which must start with a newline, in order."""
-    for match in matches(code):
-        start, end = match.start() + 1, match.end()
-        if match["word"] is None:
-            yield Command(start, start, start, end, b"")
-        else:
-            yield Command(start, match.end("outer"), match.start("word"), end, match["word"])
+# What may stand before a command; \xa9 is the last byte of ⟩.
+_CANDIDATE: Final = re.compile(rb"[\n\r\t )\]};\xa9]" + _COMMAND)
 
 
 def matches(code: bytes) -> Iterator[re.Match[bytes]]:
-    """The commands as matches that begin one byte before them, which costs less."""
+    """The commands of masked code, which must start with a newline, in order.
+
+    A match begins one byte before its command, which costs less. Its group `outer` is `open … in`
+    and `set_option … in`, `word` the reserved word; None where only modifiers are known.
+    """
     column = 0  # of the last command known by its word
     cursor, depth = 0, 0  # brackets open between the last command and the cursor
-    for match in _candidates(code):
+    for match in _CANDIDATE.finditer(code):
         before = match.start()
         named = match["word"] is not None
         if code[before] != 0x0A:
@@ -188,28 +112,6 @@ def matches(code: bytes) -> Iterator[re.Match[bytes]]:
             column = 0
         cursor, depth = match.end(), 0
         yield match
-
-
-def _candidates(code: bytes) -> Iterator[re.Match[bytes]]:
-    """What one pattern for both places would find from left to right, none overlapping."""
-    lines = _AT_LINE_START.finditer(code)
-    line = next(lines, None)
-    end = 0
-    for start in _possible(code):
-        while line is not None and line.start() < start:
-            yield line
-            end = line.end()
-            line = next(lines, None)
-        match = _IN_LINE.match(code, start) if start >= end else None
-        if match is not None:
-            yield match
-            end = match.end()
-            if line is not None and line.start() < end:
-                lines = _AT_LINE_START.finditer(code, end)
-                line = next(lines, None)
-    if line is not None:
-        yield line
-        yield from lines
 
 
 def _balance(code: bytes, start: int, end: int) -> int:

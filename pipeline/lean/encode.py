@@ -25,7 +25,7 @@ from tangobench.pipeline.core.build import Arguments, Output, Stage
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.lean.git import File, read_files
 from tangobench.pipeline.lean.lexer import Unterminated
-from tangobench.pipeline.lean.proofs import PROOF_KINDS, Declaration, extract
+from tangobench.pipeline.lean.proofs import PROOF_KINDS, STYLES, Declaration, extract
 from tangobench.pipeline.lean.spec import KINDS
 from tangobench.pipeline.tokenizer.base import Tokenizer
 from tangobench.pipeline.tokenizer.gpt2 import IDENTITY
@@ -34,7 +34,6 @@ from tangobench.pipeline.tokenizer.use import GPT2, Choice
 NDArray = np.ndarray[Any, Any]
 Cut = tuple[str, bytes, str, list[Declaration]]  # path, bytes, text, proofs
 
-STYLES: Final = ("by", "term", "|", "where")
 SHINGLE: Final = 16  # tokens; about a line
 SAMPLED_BITS: Final = 59  # of 64: one shingle in 32 is compared, 100 lines still have dozens
 # Boundaries of GPT-2's pre-tokenizer whatever stands around them: white space after a printable
@@ -87,7 +86,6 @@ class TokensResult(TypedDict):
 
 
 def encode_files(args: TokensArgs, store: Store) -> Output[TokensResult]:
-    """Read, cut and encode a batch of files."""
     vocabulary = args.tokenizer.load(store)
     kept, seams, rejected = _cut(args, vocabulary.gpt2_boundaries)
     paths, texts = [cut[0] for cut in kept], [cut[2] for cut in kept]

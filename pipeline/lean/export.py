@@ -1,7 +1,7 @@
 """Proofs of a commit as JSON lines, for people and other programs.
 
 - One line per declaration, in path and file order; offsets are bytes into the file at that commit.
-- The output appears whole or not at all.
+- A file appears whole or not at all.
 - Memory is bounded: files are read some megabytes at a time, larger ones are left out and counted.
 """
 
@@ -10,10 +10,8 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import json
-import shutil
 import sys
-import tempfile
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -52,10 +50,11 @@ def export(
         )
     rejected: list[list[str]] = []
     count = 0
-    with _sink(out) as write:
+    sink = contextlib.nullcontext(sys.stdout.buffer) if out == "-" else atomic_file(Path(out))
+    with sink as file:
         for part in batches(chosen, _BYTES_AT_ONCE):
             rows = [*_rows(git_dir, part, kinds, rejected)]
-            write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
+            file.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())
             count += len(rows)
     return {
         "commit": commit,
@@ -64,20 +63,6 @@ def export(
         "rejected": listing.rejected,
         "rejected_files": rejected,
     }
-
-
-@contextlib.contextmanager
-def _sink(out: str) -> Iterator[Callable[[bytes], object]]:
-    """Where lines go: a file that appears at the end, or stdout, all of it at the end."""
-    if out != "-":
-        with atomic_file(Path(out)) as file:
-            yield file.write
-        return
-    with tempfile.TemporaryFile() as spool:
-        yield spool.write
-        spool.seek(0)
-        sys.stdout.flush()
-        shutil.copyfileobj(spool, sys.stdout.buffer)
 
 
 def _rows(

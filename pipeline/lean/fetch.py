@@ -25,8 +25,8 @@ import git
 from tangobench.errors import CorruptionError, InputError, ResourceError, UsageError
 from tangobench.pipeline.core.files import exclusive, explain_os_errors
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.lean.git import list_files, read_files, wanted_blobs
-from tangobench.pipeline.lean.repository import ClosedGit, commit_of, not_a_repository, timed_out
+from tangobench.pipeline.lean import git as reading
+from tangobench.pipeline.lean.git import ClosedGit, commit_of
 
 SAMPLE_COMMIT: Final = "4d4efedcca66ef1564ccae7900d3cd6e098c3f11"
 """Of the packaged Lean files with a fixed author and date: a constant of the package."""
@@ -38,19 +38,33 @@ _BUNDLE: Final = b"# v"  # "# v2 git bundle"
 _WAIT_SECONDS: Final = 3600.0  # for another build that fetches the same repository
 _FETCH_SECONDS: Final = 3600.0  # for one request; a slow connection that stalls ends after a minute
 _LIST_SECONDS: Final = 120.0
-_STALLED: Final = {"http.lowSpeedLimit": "1000", "http.lowSpeedTime": "60"}
+_STALLED: Final = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")
+_SHALLOW: Final = ("--depth=1", "--filter=blob:none")
 _BATCH: Final = 1000  # blobs per request: a Mathlib file is 16 kB, so about 16 MB
 
 
 def cache_folder() -> Path:
-    """Where fetched repositories are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - never raises
     return Path(base) / "tangobench" / "git"
 
 
+def scratch_folder() -> str:
+    """The system's temporary folder; the cache where no such folder can be written to."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        folder = cache_folder()
+        with explain_os_errors(folder, 0):
+            folder.mkdir(parents=True, exist_ok=True)
+        return str(folder)
+
+
 def is_url(source: str) -> bool:
-    """Whether a source has to be fetched."""
     return _URL.match(source) is not None
+
+
+def without_password(url: str) -> str:
+    return re.sub(r"(?<=://)[^/@]*@", "", url)
 
 
 def open_repository(
@@ -60,11 +74,9 @@ def open_repository(
     if source == "sample":
         return sample_repository()
     if not _FULL_ID.fullmatch(commit):
-        raise UsageError(
-            f"commit {commit!r} is not a full commit id",
-            kind="commit-id",
-            fix="give all 40 hexadecimal digits, HEAD, a tag or a branch",
-        )
+        message = f"commit {commit!r} is not a full commit id"
+        fix = "give all 40 hexadecimal digits, HEAD, a tag or a branch"
+        raise UsageError(message, kind="commit-id", fix=fix)
     reporter = reporter or Reporter(quiet=True)
     if is_url(source):
         return _fetch(source, commit, root, reporter)
@@ -104,9 +116,9 @@ def resolve_commit(source: str, name: str) -> str:
 
 def _listed(source: str, name: str) -> str | None:
     """What a name means in a URL or bundle: like git, a tag comes before a branch."""
-    code, output, error = ClosedGit(cache_folder(), fetching=True).run(
-        *_options(_STALLED), "ls-remote", "--quiet", "--", source, seconds=_LIST_SECONDS
-    )
+    words = (*_STALLED, "ls-remote", "--quiet", "--", source)
+    asked = ClosedGit(cache_folder(), fetching=True)
+    code, output, error = asked.run(*words, seconds=_LIST_SECONDS)
     if code != 0:
         raise _failed(f"the names of {without_password(source)}", error.splitlines())
     lines = (line.split("\t") for line in output.decode(errors="replace").splitlines())
@@ -119,13 +131,9 @@ def _require_commit(git_dir: Path, commit: str, source: str, fix: str) -> Path:
     if commit_of(git_dir, commit) == commit:
         return git_dir
     shallow = (git_dir / "shallow").exists()
-    raise InputError(
-        f"{source} does not hold commit {commit}" + (" (it is a shallow clone)" if shallow else ""),
-        kind="commit-missing",
-        fix=fix,
-        commit=commit,
-        shallow=shallow,
-    )
+    message = f"{source} does not hold commit {commit}"
+    message += " (it is a shallow clone)" if shallow else ""
+    raise InputError(message, kind="commit-missing", fix=fix, commit=commit, shallow=shallow)
 
 
 def _git_directory(path: Path) -> Path:
@@ -134,12 +142,11 @@ def _git_directory(path: Path) -> Path:
     if inner.is_file():  # a work tree or submodule: "gitdir: PATH"
         target = inner.read_text(encoding="utf-8", errors="replace").partition("gitdir:")[2]
         inner = (path / target.strip()).resolve()
-    for candidate in (inner, path):
-        if (candidate / "HEAD").exists() and (
-            (candidate / "objects").is_dir() or (candidate / "commondir").exists()
-        ):
-            return candidate.absolute()
-    raise not_a_repository(path)
+    for found in (inner, path):
+        holds = (found / "objects").is_dir() or (found / "commondir").exists()
+        if holds and (found / "HEAD").exists():
+            return found.absolute()
+    raise reading.not_a_repository(path)
 
 
 @contextlib.contextmanager
@@ -165,12 +172,9 @@ def _init_repository(git_dir: Path) -> None:
 def _write(git_dir: Path, *words: str, **options: Any) -> None:
     code, _, error = ClosedGit(git_dir).run(*words, **options)
     if code != 0:
-        raise ResourceError(
-            f"cannot write {git_dir}: {error}",
-            kind="cache-unusable",
-            fix="free space there, or set XDG_CACHE_HOME to a folder that you may write to",
-            path=str(git_dir),
-        )
+        message = f"cannot write {git_dir}: {error}"
+        fix = "free space there, or set XDG_CACHE_HOME to a folder that you may write to"
+        raise ResourceError(message, kind="cache-unusable", fix=fix, path=str(git_dir))
 
 
 def _unbundled(path: Path, commit: str, reporter: Reporter) -> Path:
@@ -187,23 +191,23 @@ def _unbundled(path: Path, commit: str, reporter: Reporter) -> Path:
     found, where = path.stat(), str(path.resolve())
     with _cached(f"bundle {where} {found.st_size} {found.st_mtime_ns}") as git_dir:
         if not _has_tree(git_dir, commit):
-            _fetched(git_dir, where, ["+refs/*:refs/bundle/*"], commit, reporter)
+            _fetched(git_dir, where, ["here", "+refs/*:refs/bundle/*"], commit, reporter)
         return git_dir
 
 
 def _fetch(url: str, commit: str, root: str, reporter: Reporter) -> Path:
     with _cached(f"url {url}") as git_dir:
-        shallow = ["--depth=1", "--filter=blob:none"]
         if not _has_tree(git_dir, commit):
-            _fetched(git_dir, url, [*shallow, commit], commit, reporter)
+            _fetched(git_dir, url, [*_SHALLOW, "here", commit], commit, reporter)
         _require_commit(git_dir, commit, url, "check the address and the commit")
-        wanted = wanted_blobs(git_dir, commit, root)
+        wanted = reading.wanted_blobs(git_dir, commit, root)
         # Listing what is there asks for none of them, so git has no reason to download one.
         words = ("cat-file", "--batch-all-objects", "--batch-check=%(objectname)")
         known = ClosedGit(git_dir).run(*words)[1]
         missing = sorted(wanted - set(known.decode().split()))
         for start in range(0, len(missing), _BATCH):
-            _fetched(git_dir, url, [*shallow, *missing[start : start + _BATCH]], commit, reporter)
+            some = missing[start : start + _BATCH]
+            _fetched(git_dir, url, [*_SHALLOW, "here", *some], commit, reporter)
         return git_dir
 
 
@@ -219,13 +223,13 @@ class _Progress(git.RemoteProgress):
         self, op_code: int, cur_count: Any, max_count: Any = None, message: str = ""
     ) -> None:
         """One line of git's: receiving and resolving are worth showing, and counts are known."""
-        kind = op_code & self.OP_MASK
-        if kind not in (self.RECEIVING, self.RESOLVING) or not max_count:
+        name = {self.RECEIVING: "receive", self.RESOLVING: "resolve"}.get(op_code & self.OP_MASK)
+        if name is None or not max_count:
             return
-        name = "receive" if kind == self.RECEIVING else "resolve"
         if op_code & self.BEGIN:
             self._seen = 0.0
-            self._reporter.start(f"lean-fetch {name}", int(max_count), float(max_count))
+            count = float(max_count)
+            self._reporter.start(f"lean-fetch {name}", int(count), count, noun="object")
         new = max(0.0, float(cur_count) - self._seen)
         self._seen += new
         self._reporter.advance(new, count=int(new), label=message)
@@ -235,13 +239,14 @@ class _Progress(git.RemoteProgress):
 
 def _fetched(git_dir: Path, url: str, what: Sequence[str], commit: str, reporter: Reporter) -> None:
     # A promisor remote lets git accept a pack without the blobs.
-    own = {"remote.here.promisor": "true", "remote.here.url": url, **_STALLED}
-    split = sum(word.startswith("-") for word in what)
-    flags = ["--progress", "--no-tags", "--no-write-fetch-head", *what[:split]]
-    words = [*_options(own), "fetch", *flags, "here", *what[split:]]
+    here = ("-c", "remote.here.promisor=true", "-c", f"remote.here.url={url}")
+    flags = ("--progress", "--no-tags", "--no-write-fetch-head")
     progress = _Progress(reporter)
     process = ClosedGit(git_dir, fetching=True).execute(
-        ["git", *words], as_process=True, with_stdout=False, universal_newlines=True
+        ["git", *here, *_STALLED, "fetch", *flags, *what],
+        as_process=True,
+        with_stdout=False,
+        universal_newlines=True,
     )
     handler, limit = progress.new_message_handler(), _FETCH_SECONDS
     git.cmd.handle_process_output(
@@ -251,68 +256,50 @@ def _fetched(git_dir: Path, url: str, what: Sequence[str], commit: str, reporter
         process.wait()
     except git.GitCommandError as error:
         if "timed out" in str(error.stderr):
-            raise timed_out(f"git fetch of {without_password(url)}", _FETCH_SECONDS) from None
+            raise reading.timed_out(f"git fetch of {without_password(url)}", limit) from None
         lines = [*progress.error_lines, *progress.other_lines]
-        raise _failed(f"{commit} from {url}", lines) from None
+        raise _failed(f"{commit} from {without_password(url)}", lines) from None
 
 
 def _failed(what: str, lines: Sequence[str]) -> InputError:
     # git names the cause first and ends with general advice.
     marked = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
-    return InputError(
-        f"cannot fetch {what}: {' '.join((marked or [*lines])[:1]).strip()}",
-        kind="fetch-failed",
-        fix="check the address, the commit and the network; run again to continue",
-    )
-
-
-def _options(settings: dict[str, str]) -> list[str]:
-    return [word for key, value in settings.items() for word in ("-c", f"{key}={value}")]
+    cause = " ".join((marked or [*lines])[:1]).strip()
+    fix = "check the address, the commit and the network; run again to continue"
+    return InputError(f"cannot fetch {what}: {cause}", kind="fetch-failed", fix=fix)
 
 
 def _has_tree(git_dir: Path, commit: str) -> bool:
     return ClosedGit(git_dir).run("cat-file", "-e", f"{commit}^{{tree}}")[0] == 0
 
 
-def without_password(url: str) -> str:
-    """An address that can be shown."""
-    return re.sub(r"(?<=://)[^/@]*@", "", url)
-
-
 def sample_repository() -> Path:
     """The git directory of the packaged sample, made once in the cache."""
     git_dir = cache_folder() / f"sample-{SAMPLE_COMMIT[:24]}"
-    if not _whole(git_dir):
-        with exclusive(git_dir.with_suffix(".lock"), wait_seconds=_WAIT_SECONDS):
-            if not _whole(git_dir):  # nobody was faster
-                _make_sample(git_dir)
-    return git_dir
-
-
-def _whole(git_dir: Path) -> bool:
-    """Whether every object of the sample is there and is what its id says."""
-    try:
-        read_files(git_dir, list_files(git_dir, SAMPLE_COMMIT, "").files)
-    except (CorruptionError, InputError):
-        return False
-    return True
-
-
-def _make_sample(git_dir: Path) -> None:
-    made = git_dir.with_suffix(".partial")
-    with explain_os_errors(git_dir, 0):
+    if _whole(git_dir):
+        return git_dir
+    lock, made = git_dir.with_suffix(".lock"), git_dir.with_suffix(".partial")
+    with exclusive(lock, wait_seconds=_WAIT_SECONDS), explain_os_errors(git_dir, 0):
+        if _whole(git_dir):  # somebody was faster
+            return git_dir
         for left in (made, git_dir):  # of a process that was killed, or damaged
             if left.exists():
                 shutil.rmtree(left)
         commit = write_repository(made, package_files())
         if commit != SAMPLE_COMMIT:
             shutil.rmtree(made)
-            raise CorruptionError(
-                f"the packaged sample gives commit {commit}, expected {SAMPLE_COMMIT}",
-                kind="sample-damaged",
-                fix="install the package again",
-            )
-        made.rename(git_dir)
+            message = f"the packaged sample gives commit {commit}, expected {SAMPLE_COMMIT}"
+            raise CorruptionError(message, kind="sample-damaged", fix="install the package again")
+        return made.rename(git_dir)
+
+
+def _whole(git_dir: Path) -> bool:
+    """Whether every object of the sample is there and is what its id says."""
+    try:
+        reading.read_files(git_dir, reading.list_files(git_dir, SAMPLE_COMMIT, "").files)
+    except (CorruptionError, InputError):
+        return False
+    return True
 
 
 def package_files() -> dict[str, bytes]:
@@ -328,7 +315,7 @@ def write_repository(git_dir: Path, contents: dict[str, bytes]) -> str:
     for path, data in sorted(contents.items()):
         stream.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data))
     _init_repository(git_dir)
-    with tempfile.TemporaryFile() as given:
+    with tempfile.TemporaryFile(dir=scratch_folder()) as given:
         given.write(b"".join(stream))
         given.seek(0)
         _write(git_dir, "fast-import", "--quiet", istream=given)

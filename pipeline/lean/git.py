@@ -1,5 +1,8 @@
-"""Files of one commit, read from a git object database with GitPython, never from a work tree.
+"""Files of one commit, read with GitPython from a git object database, never from a work tree.
 
+- A repository's configuration is never read: git sees objects and refs through a directory of ours.
+  So it cannot name a command to run, a remote to ask, a file to include or another work tree.
+  Replacement refs and `GIT_*` variables of the caller have no effect; git has a time limit.
 - The commit asked for is the commit read: its id is checked against its own bytes, and so is every
   tree and every blob that is used.
 - Paths are counted before they are listed: a repository of 100 kB may name 10¹⁰ of them.
@@ -10,20 +13,24 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from git import Repo
+os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")  # a missing git is our error, at first use
+import git
 
-from tangobench.errors import CorruptionError, InputError, TangobenchError
-from tangobench.pipeline.lean import repository
-from tangobench.pipeline.lean.repository import opened, timed_out
+from tangobench.errors import CorruptionError, InputError, ResourceError, TangobenchError
+from tangobench.pipeline.core.files import explain_os_errors
 
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ufeff\u2028\u2029]")
+SECONDS: Final = 600.0  # for a call of git, or one pass over a list of objects
+_SECONDS_FOR_REFS: Final = 60.0
+_MAX_SMALL: Final = 4096  # bytes of HEAD or commondir
 _MAX_DEPTH: Final = 1100  # folders; Mathlib has 7, git itself stops between 2,000 and 5,000
 _MAX_ENTRIES: Final = 1_000_000  # files and folders under a root; Mathlib has 4,000
 _MAX_PATH: Final = 4096  # bytes
@@ -31,16 +38,119 @@ _MAX_TREE: Final = 1 << 26  # bytes of one tree object
 _MAX_BYTES: Final = 1 << 33  # of all wanted files together; Mathlib has 60 MB
 _MAX_TOOLCHAIN: Final = 1000  # bytes of `lean-toolchain`
 
+_HEAD: Final = re.compile(rb"(?:ref: refs/[!-~]+|[0-9a-f]{40})\n?")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\ufeff\u2028\u2029]")
 _TOOLCHAIN: Final = b"lean-toolchain"
 _FOLDER: Final = 0o040000
 _SYMLINK: Final = 0o120000
 _REGULAR: Final = (0o100644, 0o100755)
+_ENVIRONMENT: Final = threading.RLock()
 
 Entry = tuple[int, bytes, str]  # mode as git normalises it, name or path, id
 
 
+class ClosedGit(git.Git):
+    """GitPython's git for one git directory, without the caller's `GIT_*` variables.
+
+    Unless it is `fetching`, it reads and asks nothing outside.
+    """
+
+    def __init__(self, git_dir: Path, *, fetching: bool = False) -> None:
+        super().__init__(str(git_dir))
+        closed = {
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_ALLOW_PROTOCOL": "",
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            "GIT_CONFIG_NOSYSTEM": "1",
+        }
+        self.update_environment(
+            GIT_DIR=str(git_dir),
+            GIT_NO_REPLACE_OBJECTS="1",
+            GIT_TERMINAL_PROMPT="0",
+            **({} if fetching else closed),
+        )
+
+    def execute(self, command: Any, *args: Any, **options: Any) -> Any:
+        with _no_git_variables():  # GitPython hands on the environment of this process
+            try:
+                return super().execute(command, *args, **options)
+            except git.GitCommandNotFound:
+                fix = "install git"
+                raise InputError("git is not installed", kind="git-missing", fix=fix) from None
+
+    def run(self, *words: str, seconds: float = SECONDS, **options: Any) -> tuple[int, bytes, str]:
+        """Exit code, output and error text of a command."""
+        code, output, error = self.execute(
+            ["git", *words],
+            with_extended_output=True,
+            with_exceptions=False,
+            stdout_as_string=False,
+            strip_newline_in_stdout=False,
+            kill_after_timeout=seconds,
+            **options,
+        )
+        text = error.decode(errors="replace") if isinstance(error, bytes) else str(error)
+        if text.startswith("Timeout:"):
+            raise timed_out(f"git {words[0]}", seconds)
+        return code, output, text.strip()
+
+
+@contextlib.contextmanager
+def _no_git_variables() -> Iterator[None]:
+    with _ENVIRONMENT:
+        kept = {name: os.environ.pop(name) for name in [*os.environ] if name.startswith("GIT_")}
+        try:
+            yield
+        finally:
+            os.environ.update(kept)
+
+
+@contextlib.contextmanager
+def opened(git_dir: Path) -> Iterator[git.Repo]:
+    """A repository, seen through a directory with its objects and refs but not its config."""
+    from tangobench.pipeline.lean.fetch import scratch_folder
+
+    with tempfile.TemporaryDirectory(prefix="tangobench-git-", dir=scratch_folder()) as made:
+        folder = Path(made)
+        # A linked work tree names the directory that it belongs to.
+        common = git_dir / os.fsdecode(_small(git_dir / "commondir").strip())
+        head = _small(git_dir / "HEAD")
+        head = head if _HEAD.fullmatch(head) else b"ref: refs/heads/none\n"
+        with explain_os_errors(folder, 0):
+            (folder / "HEAD").write_bytes(head)
+            (folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
+            for part in (common / "objects", common / "refs", common / "packed-refs"):
+                if part.is_file() if part.name == "packed-refs" else part.is_dir():
+                    (folder / part.name).symlink_to(part.resolve())
+            (folder / "refs").mkdir(exist_ok=True)
+        with _no_git_variables():
+            try:
+                repo = git.Repo(folder, expand_vars=False)
+            except git.InvalidGitRepositoryError:
+                raise not_a_repository(git_dir) from None
+        repo.git = ClosedGit(folder)
+        with repo:
+            yield repo
+
+
+def _small(path: Path) -> bytes:
+    """The start of a regular file; nothing for anything else."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return file.read(_MAX_SMALL)
+
+
+def commit_of(git_dir: Path, name: str) -> str | None:
+    """The commit that a name (`HEAD`, a tag, a branch, an id) means here, if there is one."""
+    with opened(git_dir) as repo:
+        words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
+        code, found, _ = repo.git.run(*words, seconds=_SECONDS_FOR_REFS)
+    return found.decode().strip() if code == 0 else None
+
+
 def _objects(
-    repo: Repo, kind: str, named: Sequence[tuple[str, str]], most: int | None = None
+    repo: git.Repo, kind: str, named: Sequence[tuple[str, str]], most: int | None = None
 ) -> Iterator[bytes]:
     """Objects of one kind by (path, id), of `most` bytes each, each checked against its id."""
     with _in_time(repo):
@@ -62,9 +172,9 @@ def _answer(ask: Callable[[str], Any], path: str, ident: str) -> Any:
 
 
 @contextlib.contextmanager
-def _in_time(repo: Repo) -> Iterator[None]:
+def _in_time(repo: git.Repo) -> Iterator[None]:
     """Kill GitPython's persistent git if the block takes longer: a FIFO would block it for ever."""
-    late, seconds = threading.Event(), repository.SECONDS
+    late, seconds = threading.Event(), SECONDS
 
     def kill() -> None:
         late.set()
@@ -86,7 +196,6 @@ def _in_time(repo: Repo) -> Iterator[None]:
 
 
 def object_id(kind: bytes, data: bytes) -> str:
-    """git's id of an object."""
     hasher = hashlib.sha1(b"%s %d\0" % (kind, len(data)), usedforsecurity=False)
     hasher.update(data)
     return hasher.hexdigest()
@@ -107,45 +216,37 @@ class Listing(NamedTuple):
     tree: str
     files: tuple[File, ...]
     rejected: dict[str, int]
-    toolchain: list[str]
+    toolchain: str | None
+    """What `lean-toolchain` at the top of the repository names, if it is there and readable."""
 
 
 def list_files(git_dir: Path, commit: str, root: str, *, max_bytes: int = 1 << 62) -> Listing:
     """The regular `.lean` files under `root`."""
     with opened(git_dir) as repo:
         tree, found = _entries(repo, git_dir, commit, root)
-        reasons = [refusal(mode, path) for mode, path, _ in found]
-        wanted = [
-            (path.decode(), blob)
-            for (_, path, blob), reason in zip(found, reasons, strict=True)
-            if reason is None
-        ]
+        judged = [(refusal(mode, path), path, ident) for mode, path, ident in found]
+        wanted = [(path.decode(), ident) for reason, path, ident in judged if reason is None]
         with _in_time(repo):
             header = repo.git.get_object_header
-            files = [File(*named, _answer(header, *named)[2]) for named in wanted]
+            every = [File(*named, _answer(header, *named)[2]) for named in wanted]
         others = [] if wanted else _entries(repo, git_dir, commit, "")[1]
-    rejected = Counter(reason for reason in reasons if reason)
-    rejected["too-large"] = sum(file.size > max_bytes for file in files)
-    files = [file for file in files if file.size <= max_bytes]
+        toolchain = _toolchain(repo, found)
+    rejected = Counter(reason for reason, _, _ in judged if reason)
+    files = sorted(file for file in every if file.size <= max_bytes)
+    rejected["too-large"] = len(every) - len(files)
     if not files:
+        paths = [path.decode() for mode, path, _ in others if refusal(mode, path) is None]
+        folders = sorted({f"{path.partition('/')[0]}/" for path in paths if "/" in path})
+        roots = f"give --root {' or '.join([*folders[:5], repr('')])} ('' is everything)"
         raise InputError(
             f"commit {commit} has no .lean files under {root or '/'!r}",
             kind="no-lean-files",
-            fix=_where_else([p.decode() for mode, p, _ in others if refusal(mode, p) is None]),
+            fix=roots if paths else "check --source and --commit",
             rejected=dict(+rejected),
         )
     if sum(file.size for file in files) > _MAX_BYTES:
         raise _too_much(git_dir, f".lean files of more than {_MAX_BYTES:,} bytes together")
-    ordered = tuple(sorted(files, key=lambda file: file.path))
-    named = [blob for _, path, blob in found if path == _TOOLCHAIN]
-    return Listing(commit, tree, ordered, dict(sorted((+rejected).items())), named[:1])
-
-
-def _where_else(paths: Sequence[str]) -> str:
-    folders = sorted({f"{path.partition('/')[0]}/" for path in paths if "/" in path})
-    if not paths:
-        return "check --source and --commit"
-    return f"give --root {' or '.join([*folders[:5], repr('')])} ('' is everything)"
+    return Listing(commit, tree, tuple(files), dict(sorted((+rejected).items())), toolchain)
 
 
 def refusal(mode: int, raw: bytes) -> str | None:
@@ -171,11 +272,10 @@ def wanted_blobs(git_dir: Path, commit: str, root: str) -> set[str]:
     return {i for mode, path, i in found if path == _TOOLCHAIN or refusal(mode, path) is None}
 
 
-def toolchain(git_dir: Path, listing: Listing) -> str | None:
-    """What `lean-toolchain` at the top of the repository names, if it is there and readable."""
-    named = [("lean-toolchain", ident) for ident in listing.toolchain]
-    with contextlib.suppress(TangobenchError, UnicodeDecodeError), opened(git_dir) as repo:
-        for data in _objects(repo, "blob", named, _MAX_TOOLCHAIN):
+def _toolchain(repo: git.Repo, found: Sequence[Entry]) -> str | None:
+    named = [("lean-toolchain", ident) for _, path, ident in found if path == _TOOLCHAIN]
+    with contextlib.suppress(TangobenchError, UnicodeDecodeError):
+        for data in _objects(repo, "blob", named[:1], _MAX_TOOLCHAIN):
             text = data.decode("ascii").strip()
             return text if text.isprintable() and text else None
     return None
@@ -200,7 +300,7 @@ def batches(files: Sequence[File], batch_bytes: int) -> list[list[File]]:
     return cut
 
 
-def _entries(repo: Repo, git_dir: Path, commit: str, root: str) -> tuple[str, list[Entry]]:
+def _entries(repo: git.Repo, git_dir: Path, commit: str, root: str) -> tuple[str, list[Entry]]:
     """The commit's tree; mode, path and id of `lean-toolchain` and of all files under `root`."""
     (data,) = _objects(repo, "commit", [(f"commit {commit}", commit)], _MAX_TREE)
     tree = start = data.split(b"\n", 1)[0].removeprefix(b"tree ").decode(errors="replace")
@@ -216,7 +316,7 @@ def _entries(repo: Repo, git_dir: Path, commit: str, root: str) -> tuple[str, li
     return tree, [*(e for e in top if e[0] in _REGULAR), *_expanded(trees, start, prefix)]
 
 
-def _read_trees(repo: Repo, git_dir: Path, root: str) -> dict[str, list[Entry]]:
+def _read_trees(repo: git.Repo, git_dir: Path, root: str) -> dict[str, list[Entry]]:
     """Every tree below one, by id, if their paths are not too many.
 
     A level holds the distinct trees of one depth and how many paths lead to each.
@@ -254,7 +354,7 @@ def _expanded(trees: dict[str, list[Entry]], root: str, prefix: bytes) -> Iterat
                 raise _too_much(path[:80].decode(errors="replace"), "a path that is too long")
 
 
-def _tree(repo: Repo, path: str, ident: str) -> list[Entry]:
+def _tree(repo: git.Repo, path: str, ident: str) -> list[Entry]:
     """The entries of a tree object: `MODE NAME\\0` and the id's 20 bytes, again and again."""
     (tree,) = _objects(repo, "tree", [(path, ident)], _MAX_TREE)
     entries, position = [], 0
@@ -280,3 +380,14 @@ def _too_much(where: Path | str, what: str) -> InputError:
 def _damaged(path: str, ident: str, how: str) -> CorruptionError:
     message, fix = f"{path}: object {ident} {how}", "clone the repository again"
     return CorruptionError(message, kind="blob-damaged", fix=fix, path=path)
+
+
+def timed_out(what: str, seconds: float) -> ResourceError:
+    fix = "check the disk or network of the repository; the same command resumes"
+    return ResourceError(f"{what} gave no answer in {seconds:.0f} s", kind="git-timeout", fix=fix)
+
+
+def not_a_repository(source: Path | str) -> InputError:
+    fix = "give a clone, a bare repository, a bundle or a git URL with --source"
+    message = f"{source} is not a git repository"
+    return InputError(message, kind="not-a-repository", fix=fix, path=str(source))

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 DOC: Final = 0x01
@@ -61,17 +60,7 @@ def mask(text: bytes) -> bytes:
     if DOC in text or MODULE_DOC in text:  # control characters are white space to a reader anyway
         text = text.translate(bytes.maketrans(bytes((DOC, MODULE_DOC)), b"  "))
     pieces: list[bytes] = []
-    done = 0
-    for start, end, fill in _spans(text):
-        pieces += (text[done:start], fill)
-        done = end
-    pieces.append(text[done:])
-    return b"".join(pieces)
-
-
-def _spans(text: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Start, end and replacement of everything that is not code."""
-    position = 0
+    done = position = 0
     quotations = True
     while (match := _OPENER.search(text, position)) is not None:
         start = match.start()
@@ -81,12 +70,15 @@ def _spans(text: bytes) -> Iterator[tuple[int, int, bytes]]:
                 quotations = False
                 position = start + 2
                 continue
-            yield start, end, _filler(b"(", end - start, b")")
+            fill = _filler(b"(", end - start, b")")
         else:
             end, fill = _literal(text, match)
-            if fill:
-                yield start, end, fill
+        if fill:
+            pieces += (text[done:start], fill)
+            done = end
         position = end
+    pieces.append(text[done:])
+    return b"".join(pieces)
 
 
 def _literal(text: bytes, match: re.Match[bytes]) -> tuple[int, bytes]:

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.lock import Lock, committed_lock
+from tangobench.pipeline import tokenizer
+from tangobench.pipeline.core.lock import committed_lock
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.core.spec import as_dict
+from tangobench.pipeline.core.spec import PROFILES, as_dict
 from tangobench.pipeline.lean import fetch
 from tangobench.pipeline.lean.git import File, Listing, list_files
 from tangobench.pipeline.lean.spec import SPLITS, Spec, Split, splits_of
-from tangobench.pipeline.tokenizer import keys
 
 _MATHLIB_BYTES: Final = 60_094_008
 
 
 def resolve(spec: Spec, source: str | None) -> Spec:
     """The spec with the commit that its name (`HEAD`, a tag) means, and its tokenizer's sha256."""
-    spec = keys.resolve(spec)
+    spec = tokenizer.resolve(spec)
     where = source or spec.repository
     if where == "sample":
         return spec
@@ -64,27 +64,27 @@ def listed(
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     """What a build takes; a repository that is not here yet is taken to be Mathlib's size."""
-    where, known = source or spec.repository, _committed(spec)
+    where, wanted = source or spec.repository, as_dict(spec)
+    shipped = (committed_lock("lean", profile) for profile in PROFILES)
+    # The committed lock of this spec has the exact numbers.
+    known = next((lock for lock in shipped if lock and lock.spec == wanted), None)
     if fetch.is_url(where):
         size = _MATHLIB_BYTES if known is None else known.data["source"]["bytes"]
+        count = 0
         line = f"fetch    {fetch.without_password(where)} at {spec.commit[:12]}"
     else:
         _, listing, files = listed(spec, source)
-        size = sum(file.size for file in listing.files)
+        size, count = sum(file.size for file in listing.files), len(listing.files)
         counts = " + ".join(f"{len(files[split]):,} {split}" for split in SPLITS)
         line = f"files    {counts} under {spec.root or '/'} at {spec.commit[:12]}"
     return {
-        # Measured on Mathlib: 120,549 rows from 60 MB.
-        "rows": int(size / 500) if known is None else sum(s["rows"] for s in known.shards),
+        # Measured on Mathlib: 120,549 rows from 60 MB; a small project has a few per file.
+        "rows": max(3 * count, size // 500)
+        if known is None
+        else sum(s["rows"] for s in known.shards),
         "read_bytes": size,
         "disk_bytes": 11 * size,  # rows are 6 to 9 times the text, other units 2
         "memory_bytes": workers * 500_000_000,
         "core_seconds": 5 + size / 4_000_000,
         "lines": [line],
     }
-
-
-def _committed(spec: Spec) -> Lock | None:
-    """The shipped lock of this spec, which has the exact numbers."""
-    locks = (committed_lock("lean", profile) for profile in ("sample", "mini", "paper"))
-    return next((lock for lock in locks if lock and lock.data["spec"] == as_dict(spec)), None)

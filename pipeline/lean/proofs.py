@@ -13,13 +13,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from itertools import chain
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from tangobench.pipeline.lean.commands import WORD_END, matches, nested
 from tangobench.pipeline.lean.lexer import mask
 
 Style = Literal["by", "term", "|", "where"]
-
+STYLES: Final[tuple[Style, ...]] = get_args(Style)
 PROOF_KINDS: Final = ("theorem", "lemma")
 
 # Brackets that nest little are taken whole, which leaves few to count one by one. Each alternative
@@ -71,14 +71,13 @@ class Declaration(NamedTuple):
     style: Style
 
     def proof(self, data: bytes) -> str:
-        """The proof as it is in the file."""
         return data[self.proof_start : self.proof_end].decode()
 
 
 def extract(data: bytes, kinds: Collection[str] = PROOF_KINDS) -> list[Declaration]:
     """The declarations of these kinds that have a body, in file order.
 
-    Raises `lean_lexer.Unterminated` for a file that ends inside a comment or a string.
+    Raises `lexer.Unterminated` for a file that ends inside a comment or a string.
     """
     code = b"\n" + mask(data)  # the leading newline makes the first line like any other
     wanted = frozenset(kind.encode() for kind in kinds)
@@ -93,29 +92,25 @@ def extract(data: bytes, kinds: Collection[str] = PROOF_KINDS) -> list[Declarati
             counted = keyword
             body = _body(code, head.end(), end)
             if body is not None:
-                found.append(_declaration(data, code, head, line, body, end))
+                start, style = body
+                name = _NAME.match(data, head.end() - 1)
+                found.append(
+                    Declaration(
+                        head["word"].decode(),
+                        name[1].decode() if name else "",
+                        line,
+                        head.end("outer") - 1,
+                        keyword,
+                        start - 1,
+                        start - 1 + len(code[start:end].rstrip()),
+                        style,
+                    )
+                )
         word = match and match["word"]
         if word == b"#exit":  # Lean reads no further
             break
         head = match if word in wanted else None
     return found
-
-
-def _declaration(
-    data: bytes, code: bytes, head: re.Match[bytes], line: int, body: tuple[int, Style], end: int
-) -> Declaration:
-    start, style = body
-    name = _NAME.match(data, head.end() - 1)
-    return Declaration(
-        head["word"].decode(),
-        name[1].decode() if name else "",
-        line,
-        head.end("outer") - 1,
-        head.start("word") - 1,
-        start - 1,
-        start - 1 + len(code[start:end].rstrip()),
-        style,
-    )
 
 
 def _body(code: bytes, start: int, end: int) -> tuple[int, Style] | None:

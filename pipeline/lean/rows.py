@@ -12,27 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tangobench.pipeline.core import shards
+from tangobench.pipeline.core import build, shards
 from tangobench.pipeline.core.arrays import offsets_of, unpack, unpack_texts
-from tangobench.pipeline.core.build import (
-    Arguments,
-    Output,
-    ShardResult,
-    Stage,
-    Streamed,
-    TableResult,
-    shard_unit,
-)
 from tangobench.pipeline.core.hashing import rows_sha256
 from tangobench.pipeline.core.store import Store
-from tangobench.pipeline.lean.encode import STYLES
+from tangobench.pipeline.lean.proofs import STYLES
 from tangobench.pipeline.lean.spec import KINDS, SPLITS, Split
+from tangobench.pipeline.tokenizer.base import Tokenizer
 from tangobench.pipeline.tokenizer.use import GPT2, Choice
 
 NDArray = np.ndarray[Any, Any]
@@ -42,11 +34,10 @@ What = Literal["source", "proof", "table"]
 TABLE_FILE: Final = "declarations.parquet"
 BATCH_ROWS: Final = 256
 OUTCOMES: Final = ("kept", "proof-too-long", "repeated-in-training")
-_PARTS: Final = 4  # of a proof row: the file's tokens, the piece up to the proof, the proof, EOT
 
 
 @dataclass(frozen=True, slots=True)
-class Batch(Arguments):
+class Batch(build.Arguments):
     """A batch of encoded files; which files and declarations are left out, which are repeated."""
 
     address: str
@@ -58,7 +49,7 @@ class Batch(Arguments):
 
 
 @dataclass(frozen=True, slots=True)
-class WriteArgs(Arguments):
+class WriteArgs(build.Arguments):
     """What to write of some batches, and how long rows are."""
 
     what: What
@@ -69,68 +60,104 @@ class WriteArgs(Arguments):
     tokenizer: Choice = GPT2
 
 
-def write_one(args: WriteArgs, store: Store) -> Output[TableResult] | Streamed[ShardResult]:
+class _Rows(NamedTuple):
+    """Rows of one batch: equally many parts of tokens for each, their lengths, other columns."""
+
+    parts: list[memoryview]
+    lengths: NDArray
+    columns: dict[str, NDArray | list[str]]
+
+
+def write_one(
+    args: WriteArgs, store: Store
+) -> build.Output[build.TableResult] | build.Streamed[build.ShardResult]:
     """A shard or the table."""
     if args.what == "table":
         return _table(args, store)
-    return (_source_shard if args.what == "source" else _proof_shard)(args, store)
+    vocabulary = args.tokenizer.load(store)
+    make = _source_rows if args.what == "source" else _proof_rows
+    made = [make(unpack(store.read(b.address)), b, args, vocabulary) for b in args.batches]
+    lengths = np.concatenate([rows.lengths for rows in made])
+    parts = [part for rows in made for part in rows.parts]
+    columns = {"tokens": _lists(parts, lengths, vocabulary.dtype)}
+    for name, first in made[0].columns.items():
+        values = [rows.columns[name] for rows in made]
+        if isinstance(first, list):
+            columns[name] = shards.strings([text for some in values for text in some])
+        else:
+            columns[name] = shards.scalars(np.concatenate(values))
+    return build.shard_unit(columns, batch_rows=BATCH_ROWS)
 
 
 # Any: of two kinds, told apart by which unit it is, and typed again where they are published.
-WRITE: Final[Stage[WriteArgs, Any]] = Stage("lean-write", 2, write_one)
+WRITE: Final[build.Stage[WriteArgs, Any]] = build.Stage("lean-write", 2, write_one)
 
 
-def _source_shard(args: WriteArgs, store: Store) -> Streamed[ShardResult]:
-    vocabulary = args.tokenizer.load(store)
-    tokens: list[memoryview] = []
-    paths: list[str] = []
-    numbers = [np.zeros((3, 0), np.int64)]
-    for batch in args.batches:
-        arrays = unpack(store.read(batch.address))
-        pieces = _pieces(arrays, args.context, vocabulary.token_bytes)
-        kept = ~np.isin(pieces[0], batch.left_out)
-        files, lows, highs, starts, sizes = (column[kept] for column in pieces)
-        view = arrays["tokens"].data
-        tokens += [view[a:b] for a, b in zip(lows.tolist(), highs.tolist(), strict=True)]
-        numbers.append(np.stack([highs - lows, starts, sizes]))
-        names = unpack_texts(arrays, "path")
-        paths += [names[i] for i in files.tolist()]
-    lengths, starts, sizes = np.concatenate(numbers, axis=1)
-    columns = {
-        "tokens": _lists(tokens, 1, lengths, vocabulary.dtype),
-        "path": shards.strings(paths),
-        "start": shards.scalars(starts.astype(np.uint32)),
-        "length": shards.scalars(sizes.astype(np.uint32)),
+def _source_rows(arrays: Arrays, batch: Batch, args: WriteArgs, vocabulary: Tokenizer) -> _Rows:
+    offsets = arrays["tokens_offsets"]
+    counts = -(-np.diff(offsets) // args.context)
+    first = offsets_of(counts)
+    files = np.repeat(np.arange(len(counts)), counts)
+    lows = offsets[files] + args.context * (np.arange(len(files)) - first[files])
+    highs = np.minimum(lows + args.context, offsets[files + 1])
+    # Bytes of each piece, and before it in its file.
+    sizes = np.add.reduceat(vocabulary.token_bytes.take(arrays["tokens"]), lows, dtype=np.int64)
+    ends = offsets_of(sizes)
+    kept = ~np.isin(files, batch.left_out)
+    starts = (ends[:-1] - ends[first[files]])[kept]
+    tokens, path = arrays["tokens"].data, unpack_texts(arrays, "path")
+    spans = zip(lows[kept].tolist(), highs[kept].tolist(), strict=True)
+    columns: dict[str, NDArray | list[str]] = {
+        "path": [path[i] for i in files[kept].tolist()],
+        "start": starts.astype(np.uint32),
+        "length": sizes[kept].astype(np.uint32),
     }
-    return shard_unit(columns, batch_rows=BATCH_ROWS)
+    return _Rows([tokens[a:b] for a, b in spans], (highs - lows)[kept], columns)
 
 
-def _proof_shard(args: WriteArgs, store: Store) -> Streamed[ShardResult]:
-    vocabulary = args.tokenizer.load(store)
+def _proof_rows(arrays: Arrays, batch: Batch, args: WriteArgs, vocabulary: Tokenizer) -> _Rows:
+    """Four parts each: the file's tokens, the piece up to the proof, the proof, EOT."""
+    chosen = _kept(arrays, args.proof_tokens, batch.dropped)
+    piece, proof = (arrays[f"{name}_index"][chosen] for name in ("piece", "proof"))
+    piece_low, piece_high = (arrays["piece_offsets"][piece + i] for i in (0, 1))
+    proof_low, proof_high = (arrays["proof_offsets"][proof + i] for i in (0, 1))
+    file_low = arrays["tokens_offsets"][arrays["file"][chosen]]
+    seam = file_low + arrays["seam"][chosen]
+    piece_low = np.maximum(piece_low, piece_high - args.prompt_tokens)
+    room = args.prompt_tokens - (piece_high - piece_low)
+    context_low = np.maximum(file_low, seam - room)
+    starts = (seam - context_low) + (piece_high - piece_low)
+    spans = (context_low, seam, piece_low, piece_high, proof_low, proof_high)
+    tokens, pieces, proofs = (arrays[name].data for name in ("tokens", "piece", "proof"))
     end = np.array([vocabulary.eot], vocabulary.dtype).data
-    tokens: list[memoryview] = []
-    texts: dict[str, list[str]] = {"path": [], "declaration": [], "kind": []}
-    numbers = [np.zeros((2, 0), np.int64)]
-    for batch in args.batches:
-        arrays = unpack(store.read(batch.address))
-        chosen = _kept(arrays, args.proof_tokens, batch.dropped)
-        parts, lengths, starts = _assemble(arrays, chosen, args.prompt_tokens, end)
-        tokens += parts
-        numbers.append(np.stack([lengths, starts]))
-        path, name = unpack_texts(arrays, "path"), unpack_texts(arrays, "name")
-        texts["path"] += [path[i] for i in arrays["file"][chosen].tolist()]
-        texts["declaration"] += [name[i] for i in chosen.tolist()]
-        texts["kind"] += [KINDS[i] for i in arrays["kind"][chosen].tolist()]
-    lengths, starts = np.concatenate(numbers, axis=1)
-    columns = {
-        "tokens": _lists(tokens, _PARTS, lengths, vocabulary.dtype),
-        "target_start": shards.scalars(starts.astype(np.uint16)),
-        **{name: shards.strings(values) for name, values in texts.items()},
+    parts: list[memoryview] = []
+    for a, b, c, d, e, f in zip(*(span.tolist() for span in spans), strict=True):
+        parts += (tokens[a:b], pieces[c:d], proofs[e:f], end)
+    path, name = unpack_texts(arrays, "path"), unpack_texts(arrays, "name")
+    columns: dict[str, NDArray | list[str]] = {
+        "target_start": starts.astype(np.uint16),
+        "path": [path[i] for i in arrays["file"][chosen].tolist()],
+        "declaration": [name[i] for i in chosen.tolist()],
+        "kind": [KINDS[i] for i in arrays["kind"][chosen].tolist()],
     }
-    return shard_unit(columns, batch_rows=BATCH_ROWS)
+    return _Rows(parts, starts + (proof_high - proof_low) + 1, columns)
 
 
-def _table(args: WriteArgs, store: Store) -> Output[TableResult]:
+def _lists(parts: list[memoryview], lengths: NDArray, dtype: Any) -> shards.Column:
+    """Rows of equally many parts, put together only when their record batch is written."""
+    kind = pa.list_(pa.from_numpy_dtype(dtype))
+    offsets, each = offsets_of(lengths), len(parts) // max(1, len(lengths))
+
+    def part(start: int, stop: int) -> pa.Array:
+        flat = np.frombuffer(b"".join(parts[each * start : each * stop]), dtype)
+        bounds = (offsets[start : stop + 1] - offsets[start]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(bounds), pa.array(flat), type=kind)
+
+    size = np.dtype(dtype).itemsize * int(offsets[-1]) + 4 * len(offsets)
+    return shards.Column(len(lengths), kind, part, size)
+
+
+def _table(args: WriteArgs, store: Store) -> build.Output[build.TableResult]:
     rows = dict.fromkeys(SPLITS, 0)
     parts = []
     for batch in args.batches:
@@ -141,7 +168,8 @@ def _table(args: WriteArgs, store: Store) -> Output[TableResult]:
     table = pa.concat_tables(parts)
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
-    return Output(sink.getvalue(), {"rows": table.num_rows, "rows_sha256": rows_sha256(table)})
+    result: build.TableResult = {"rows": table.num_rows, "rows_sha256": rows_sha256(table)}
+    return build.Output(sink.getvalue(), result)
 
 
 def _table_part(
@@ -184,56 +212,3 @@ def _kept(arrays: Arrays, proof_tokens: int, dropped: list[int]) -> NDArray:
     keep = proof_lengths(arrays) <= proof_tokens
     keep[dropped] = False
     return np.flatnonzero(keep)
-
-
-def _pieces(
-    arrays: Arrays, context: int, token_bytes: NDArray
-) -> tuple[NDArray, NDArray, NDArray, NDArray, NDArray]:
-    """File, first token, token after the last, first byte in the file and bytes of each piece."""
-    offsets = arrays["tokens_offsets"]
-    counts = -(-np.diff(offsets) // context)
-    first = offsets_of(counts)
-    files = np.repeat(np.arange(len(counts)), counts)
-    lows = offsets[files] + context * (np.arange(len(files)) - first[files])
-    highs = np.minimum(lows + context, offsets[files + 1])
-    if not len(files):
-        return files, lows, highs, files, files
-    sizes = np.add.reduceat(token_bytes.take(arrays["tokens"]), lows, dtype=np.int64)
-    ends = offsets_of(sizes)
-    return files, lows, highs, ends[:-1] - ends[first[files]], sizes
-
-
-def _assemble(
-    arrays: Arrays, chosen: NDArray, prompt_tokens: int, end: memoryview
-) -> tuple[list[memoryview], NDArray, NDArray]:
-    """Four parts of every row, row lengths, and where each proof starts in its row."""
-    piece, proof = (arrays[f"{name}_index"][chosen] for name in ("piece", "proof"))
-    piece_low, piece_high = (arrays["piece_offsets"][piece + i] for i in (0, 1))
-    proof_low, proof_high = (arrays["proof_offsets"][proof + i] for i in (0, 1))
-    file_low = arrays["tokens_offsets"][arrays["file"][chosen]]
-    seam = file_low + arrays["seam"][chosen]
-    piece_low = np.maximum(piece_low, piece_high - prompt_tokens)
-    room = prompt_tokens - (piece_high - piece_low)
-    context_low = np.maximum(file_low, seam - room)
-    starts = (seam - context_low) + (piece_high - piece_low)
-    lengths = starts + (proof_high - proof_low) + 1
-    spans = (context_low, seam, piece_low, piece_high, proof_low, proof_high)
-    tokens, pieces, proofs = (arrays[name].data for name in ("tokens", "piece", "proof"))
-    parts: list[memoryview] = []
-    for a, b, c, d, e, f in zip(*(span.tolist() for span in spans), strict=True):
-        parts += (tokens[a:b], pieces[c:d], proofs[e:f], end)
-    return parts, lengths, starts
-
-
-def _lists(parts: list[memoryview], each: int, lengths: NDArray, dtype: Any) -> shards.Column:
-    """Rows of `each` parts, put together only when their record batch is written."""
-    kind = pa.list_(pa.from_numpy_dtype(dtype))
-    offsets = offsets_of(lengths)
-
-    def part(start: int, stop: int) -> pa.Array:
-        flat = np.frombuffer(b"".join(parts[each * start : each * stop]), dtype)
-        bounds = (offsets[start : stop + 1] - offsets[start]).astype(np.int32)
-        return pa.ListArray.from_arrays(pa.array(bounds), pa.array(flat), type=kind)
-
-    size = np.dtype(dtype).itemsize * int(offsets[-1]) + 4 * len(offsets)
-    return shards.Column(len(lengths), kind, part, size)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tangobench.pipeline.core.spec import bad_value
-from tangobench.pipeline.tokenizer.keys import TokenizerKeys
+from tangobench.pipeline.tokenizer import TokenizerKeys
 
 Split = Literal["train", "validation"]
 SPLITS: Final[tuple[Split, ...]] = ("train", "validation")

@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
-from tangobench.errors import InputError, MismatchError, UsageError
+from tangobench.errors import InputError, UsageError
 from tangobench.pipeline.core.files import read_untrusted
 from tangobench.pipeline.core.hashing import canonical_json, sha256_bytes
 from tangobench.pipeline.tokenizer.base import Ids, Tokenizer, is_panic, utf8_of
@@ -54,7 +53,6 @@ class Definition:
 
     @property
     def sha256(self) -> str:
-        """Of the canonical bytes."""
         return sha256_bytes(self.data)
 
 
@@ -66,12 +64,9 @@ def read_definition(name: str) -> Definition:
     try:
         data = read_untrusted(path, limit=_LARGEST, links=True)
     except OSError as error:
-        raise InputError(
-            f"cannot read tokenizer {path}: {error.strerror}",
-            kind="tokenizer-unreadable",
-            fix="name a tokenizer.json that you may read; `tangobench tokenizer train` makes one",
-            path=str(path),
-        ) from None
+        why = f"cannot read tokenizer {path}: {error.strerror}"
+        fix = "name a tokenizer.json that you may read; `tangobench tokenizer train` makes one"
+        raise InputError(why, kind="tokenizer-unreadable", fix=fix, path=str(path)) from None
     return Definition(HUGGING_FACE, canonical_json(_parsed(data, name)))
 
 
@@ -98,21 +93,17 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _tiktoken(name: str) -> dict[str, Any]:
     import tiktoken
 
+    known = ", ".join(sorted(tiktoken.list_encoding_names()))
     if name not in tiktoken.list_encoding_names():
-        raise UsageError(
-            f"no tiktoken encoding is called {name!r}",
-            kind="tokenizer-unknown",
-            fix=f"use {', '.join(sorted(tiktoken.list_encoding_names()))}, or the path of a "
-            "tokenizer.json",
-        )
+        why = f"no tiktoken encoding is called {name!r}"
+        fix = f"use {known}, or the path of a tokenizer.json"
+        raise UsageError(why, kind="tokenizer-unknown", fix=fix)
     try:
         found = tiktoken.get_encoding(name)
     except Exception as error:
-        raise InputError(
-            f"tiktoken's encoding {name} cannot be loaded: {error}",
-            kind="vocabulary-missing",
-            fix="fill TIKTOKEN_CACHE_DIR on a machine with a network and copy it here",
-        ) from error
+        why = f"tiktoken's encoding {name} cannot be loaded: {error}"
+        fix = "fill TIKTOKEN_CACHE_DIR on a machine with a network and copy it here"
+        raise InputError(why, kind="vocabulary-missing", fix=fix) from error
     ranks = found._mergeable_ranks
     return {
         "name": name,
@@ -123,43 +114,25 @@ def _tiktoken(name: str) -> dict[str, Any]:
 
 
 def _not_a_tokenizer(name: str, why: str) -> InputError:
-    return InputError(
-        f"{name} is not a usable tokenizer: {why[:200]}",
-        kind="not-a-tokenizer",
-        fix="give a Hugging Face tokenizer.json; `tangobench tokenizer train` makes one",
-    )
+    fix = "give a Hugging Face tokenizer.json; `tangobench tokenizer train` makes one"
+    why = f"{name} is not a usable tokenizer: {why[:200]}"
+    return InputError(why, kind="not-a-tokenizer", fix=fix)
 
 
 class Defined(Tokenizer):
     """A tokenizer of a definition; subclasses fill in bytes and special tokens, and encode."""
 
+    title = "huggingface"
+
     def __init__(self, definition: Definition, eot: str) -> None:
         self.definition = definition
         self.document = _parsed(definition.data, definition.file)
-        self.title = "huggingface"
-        self.bytes_of, special = self._tables()
-        self._texts = {ident: name.encode() for name, ident in special.items()}
-        lengths = np.array([len(token) for token in self.bytes_of], np.uint32)
-        lengths[list(special.values())] = 0
-        self.token_bytes = lengths
-        if eot not in special:
-            known = ", ".join(list(special)[:8]) or "none"
-            raise InputError(
-                f"the tokenizer has no special token {eot!r} to end a text with (it has: {known})",
-                kind="eot-missing",
-                fix='set eot to one of them, such as eot = "<|endoftext|>", or add it to the file',
-            )
-        self.eot = special[eot]
-        self.identity = {
-            "name": self.title,
-            "file": definition.file,
-            "sha256": definition.sha256,
-            "entries": self.size,
-            "eot": eot,
-            "eot_id": self.eot,
-        }
+        bytes_of, special = self._tables()
+        super().__init__(bytes_of, special, eot)
+        own = {"name": self.title, "entries": self.size, "eot": eot, "eot_id": self.eot}
+        self.identity = {**own, "file": definition.file, "sha256": definition.sha256}
         for text in (_PROBE, "".join(special)):
-            self.check(text, self.encode_all([text])[0], "of the probe")
+            self.check(text, self.encode_again(text), "of the probe")
 
     @abstractmethod
     def _tables(self) -> tuple[list[bytes], dict[str, int]]:
@@ -177,42 +150,13 @@ class Defined(Tokenizer):
         except BaseException as error:
             if not is_panic(error) and not isinstance(error, Exception):
                 raise
-            raise InputError(
-                f"the tokenizer failed on one of {len(texts)} texts: {error}"[:300],
-                kind="text-not-encodable",
-                fix="drop or shorten texts with very long runs of one character",
-            ) from None
+            why = f"the tokenizer failed on one of {len(texts)} texts: {error}"[:300]
+            fix = "drop or shorten texts with very long runs of one character"
+            raise InputError(why, kind="text-not-encodable", fix=fix) from None
         for text, size, ids in zip(texts, sizes, found, strict=True):
             if int(self.token_bytes.take(ids).sum(dtype=np.int64)) != size:
-                raise self._loses(text, ids)
+                raise self.loses(text, ids)
         return found
-
-    def decode_bytes(self, ids: npt.ArrayLike) -> bytes:
-        """The exact bytes of some ids; special tokens are written by name."""
-        plain = np.asarray(ids).tolist()
-        return b"".join(self._texts.get(ident) or self.bytes_of[ident] for ident in plain)
-
-    def check(self, text: str, found: Ids, name: str) -> None:
-        """Raise unless these ids are the library's and give back the text."""
-        if not np.array_equal(found, self.encode_all([text])[0]):
-            raise MismatchError(
-                f"text {name}: a second encoding gives other ids",
-                kind="token-mismatch",
-                fix="report the text and the tokenizer",
-            )
-        if self.decode_bytes(found) != text.encode():
-            raise self._loses(text, found)
-
-    def _loses(self, text: str, ids: Ids) -> InputError:
-        there, here = self.decode_bytes(ids), text.encode()
-        at = next((i for i, (a, b) in enumerate(zip(there, here, strict=False)) if a != b), 0)
-        return InputError(
-            f"the tokenizer does not give back a text: {here[max(0, at - 8) : at + 24]!r} becomes "
-            f"{there[max(0, at - 8) : at + 24]!r}",
-            kind="tokenizer-loses-text",
-            fix='use a byte-level tokenizer with "normalizer": null and "add_prefix_space": false; '
-            "`tangobench tokenizer train` makes one",
-        )
 
 
 class HuggingFace(Defined):
@@ -229,9 +173,8 @@ class HuggingFace(Defined):
         added = self._library.get_added_tokens_decoder()
         for entry in self.document.get("added_tokens") or []:
             if self._library.token_to_id(entry["content"]) != entry["id"]:
-                raise _not_a_tokenizer(
-                    HUGGING_FACE, f"{entry['content']!r} has not the id {entry['id']} in its model"
-                )
+                why = f"{entry['content']!r} has not the id {entry['id']} in its model"
+                raise _not_a_tokenizer(HUGGING_FACE, why)
         vocabulary = self._library.get_vocab(True)
         ids = sorted(vocabulary.values())
         if not ids or ids != list(range(len(ids))):
@@ -293,7 +236,6 @@ class Tiktoken(Defined):
 
 
 def make(definition: Definition, eot: str) -> Defined:
-    """The tokenizer of a definition."""
     kind = HuggingFace if definition.file == HUGGING_FACE else Tiktoken
     return kind(definition, eot)
 

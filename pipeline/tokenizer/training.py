@@ -25,9 +25,8 @@ _MOST: Final = 1 << 20
 def train(dataset: Any, size: int) -> tuple[bytes, int]:
     """The tokenizer as canonical JSON, and how many ids it has: fewer if the text gives no more."""
     if not _LEAST <= size <= _MOST:
-        raise UsageError(
-            f"--size is {size}", kind="usage", fix=f"use {_LEAST} to {_MOST:,} token ids"
-        )
+        fix = f"use {_LEAST} to {_MOST:,} token ids"
+        raise UsageError(f"--size is {size}", kind="usage", fix=fix)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

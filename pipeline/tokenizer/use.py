@@ -6,41 +6,27 @@ published beside the shards. A run keeps the tokenizer of its dataset, to write 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import CorruptionError, InputError
 from tangobench.pipeline.core import sealed
-from tangobench.pipeline.core.build import Arguments, Job, Nothing, Output, SideFile, Stage
+from tangobench.pipeline.core.build import Arguments, Job, SideFile
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
+from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.remote import Place
 from tangobench.pipeline.core.shard_reader import broken, map_checked
 from tangobench.pipeline.core.store import Store
+from tangobench.pipeline.tokenizer import TokenizerKeys, require_same
 from tangobench.pipeline.tokenizer.base import EOT_TEXT, Tokenizer
 from tangobench.pipeline.tokenizer.defined import Defined, Definition, make, read_definition
 from tangobench.pipeline.tokenizer.gpt2 import gpt2
-from tangobench.pipeline.tokenizer.keys import TokenizerKeys, require_same
 
 _SAVED: Final = "tokenizer.sealed.json"
 _FORMAT: Final = "tangobench-tokenizer/1"
-
-
-@dataclass(frozen=True, slots=True)
-class _Args(Arguments):
-    definition: Definition = field(repr=False)
-
-    def key(self) -> Any:
-        return [self.definition.file, self.definition.sha256]
-
-
-def _keep(args: _Args, _: Store) -> Output[Nothing]:
-    return Output(args.definition.data, {})
-
-
-_DEFINITION: Final = Stage("tokenizer", 1, _keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +42,11 @@ class Choice(Arguments):
         return [self.file, self.address, self.eot] if self.address else []
 
     def load(self, store: Store) -> Tokenizer:
-        """The tokenizer, loaded once per process."""
         if not self.address:
             return gpt2()
         return _loaded(Definition(self.file, bytes(store.read(self.address))), self.eot)
 
     def side_files(self) -> list[SideFile]:
-        """What a dataset folder needs to be read."""
         return [SideFile(self.file, "tokenizer", self.address, 0, "")] if self.address else []
 
 
@@ -76,16 +60,15 @@ def choose(spec: TokenizerKeys, job: Job) -> Choice:
     """The tokenizer of a build, checked and put where workers find it."""
     if spec.tokenizer == "gpt2":
         if spec.eot != EOT_TEXT:
+            why = f"GPT-2 has no special token {spec.eot!r}"
             fix = f'set eot = "{EOT_TEXT}", or name another tokenizer'
-            raise InputError(
-                f"GPT-2 has no special token {spec.eot!r}", kind="eot-missing", fix=fix
-            )
+            raise InputError(why, kind="eot-missing", fix=fix)
         return GPT2
     definition = read_definition(spec.tokenizer)
     require_same(spec, definition.sha256)
     _loaded(definition, spec.eot)  # refused before anything is read
-    (record,) = job.run(_DEFINITION, [_DEFINITION.unit(spec.tokenizer, _Args(definition))])
-    return Choice(definition.file, record.address, spec.eot)
+    key = digest(["tokenizer", 1, [definition.file, definition.sha256]])
+    return Choice(definition.file, job.store.put(key, definition.data, {}).address, spec.eot)
 
 
 def tokenizer_of(folder: Place, lock: Lock) -> Tokenizer | None:
@@ -125,9 +108,6 @@ def saved(folder: Path) -> Defined | None:
             return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise CorruptionError(
-        f"{path} is damaged or edited",
-        kind="tokenizer-corrupt",
-        fix="restore it, or copy it from another run on the same dataset",
-        path=str(path),
-    )
+    fix = "restore it, or copy it from another run on the same dataset"
+    why = f"{path} is damaged or edited"
+    raise CorruptionError(why, kind="tokenizer-corrupt", fix=fix, path=str(path))

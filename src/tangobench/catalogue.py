@@ -39,7 +39,6 @@ class Dataset:
 
     @property
     def metric(self) -> str:
-        """The metric that decides comparisons."""
         return next(iter(self.metrics))
 
 
@@ -189,7 +188,7 @@ COLUMNS: Final[dict[str, str]] = {
     "component": "documents linked by URL or content have the same one",
     "partition": "side of the split, or ignored",
     "kept": "survived deduplication",
-    "reason": "why it was dropped; empty if kept",
+    "reason": "why it was kept or dropped",
     "representative": "id of the document that is kept of its component",
     "validation_id": "id of a validation document",
     "training_id": "id of a training document that is nearly the same",

@@ -45,12 +45,10 @@ class Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
-        """Raise instead of printing."""
         raise UsageError(message, kind="usage", fix=f"see `{self.prog} --help`")
 
 
 def parser() -> Parser:
-    """The whole command line."""
     codes = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
     top = Parser(
         prog="tangobench",
@@ -76,10 +74,13 @@ def main(argv: Sequence[str] | None = None, make: Callable[[], Parser] = parser)
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in words
     # A polite kill should leave as clean a state as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     out, err = Clean(sys.stdout), Clean(sys.stderr)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        return _main(words, as_json, make)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            return _main(words, as_json, make)
+    finally:  # a kill while the interpreter exits would be a traceback of some library's
+        signal.signal(signal.SIGTERM, before)
 
 
 class Clean(io.TextIOBase):
@@ -91,7 +92,6 @@ class Clean(io.TextIOBase):
         self.unfiltered = raw
 
     def write(self, text: str) -> int:
-        """Write the text, printable; lines and tabs stay."""
         self.unfiltered.write(printable(text, keep="\n\t"))
         return len(text)
 
@@ -99,15 +99,12 @@ class Clean(io.TextIOBase):
         return getattr(self.unfiltered, name)
 
     def flush(self) -> None:
-        """Pass on what is held."""
         self.unfiltered.flush()
 
     def isatty(self) -> bool:
-        """Whether somebody is looking."""
         return bool(self.unfiltered.isatty())
 
     def fileno(self) -> int:
-        """The descriptor below."""
         return int(self.unfiltered.fileno())
 
 
@@ -173,7 +170,6 @@ class _Interrupted(TangobenchError):
 
 
 def report(error: TangobenchError, as_json: bool) -> int:
-    """Tell the user what went wrong and what to do next."""
     if as_json:
         print(json.dumps(error.as_json(), default=str))
     else:

@@ -14,24 +14,29 @@ from typing import Any, ClassVar, Final
 
 # Repetitions before the telling part of a pattern are bounded: the time is linear in the text.
 _ADDRESS: Final = re.compile(r"\b([a-zA-Z][\w+.-]{0,40}://)([^\s\"'<>|]*)")
-_WORDS: Final = (
-    r"token|password|passwd|secret|signature|credential|api[_-]?key|accountkey|access[_-]?key"
+_WORDS: Final = (  # `tokens` and `tokenizer` are words of this project
+    r"token(?![a-z])|password|passwd|secret|signature|credential|api[_-]?key|accountkey"
+    r"|access[_-]?key|auth[_-]?string"
 )
 _SECRETS: Final = (
-    # Tokens of Hugging Face, GitHub, GitLab, Prefect, Slack, OpenAI, and AWS key ids.
-    (re.compile(r"\b(hf_|gh[a-z]_|pn[a-z]_|xox[a-z]-|sk-|glpat-)[\w-]{8,}"), r"\1…"),
+    # Tokens of Hugging Face, GitHub, GitLab, Prefect, Slack, OpenAI, npm, PyPI, Google, AWS.
+    (re.compile(r"\b(hf_|gh[a-z]_|pn[a-z]_|xox[a-z]-|sk-|glpat-|npm_|pypi-)[\w-]{8,}"), r"\1…"),
+    (re.compile(r"\b(AIza|eyJ)[\w-]{16,}(?:\.[\w-]+){0,2}"), r"\1…"),
     (re.compile(r"\bgithub_pat_\w{8,}"), "github_pat_…"),
     (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}"), r"\1…"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 …"),
     # token=…, "AccountKey=…;", {'password': '…'}, --hub-token …
-    (re.compile(rf"(?i)((?:{_WORDS})[\w-]{{0,40}}=[\"']?)[^&\s\"',;}}]+"), r"\1…"),
-    (re.compile(rf"(?i)((?:{_WORDS})([\"'])\s*:\s*\2)(?:(?!\2).)+"), r"\1…"),
+    (re.compile(rf"(?i)((?:{_WORDS})[\w-]{{0,40}} ?= ?[\"']?)[^&\s\"',;}}]+"), r"\1…"),
+    (re.compile(r"(?i)((?:password|passwd|api[_-]?key|cookie): ?)[^\s\"']+"), r"\1…"),
+    (re.compile(rf"(?i)((?:{_WORDS})([\"'])\s*:\s*\2)(?:\\.|(?!\2).)+"), r"\1…"),
     (re.compile(rf"(?i)(--[\w-]{{0,40}}(?:{_WORDS})[\w-]{{0,40}}\s+)[^\s\"']+"), r"\1…"),
     (re.compile(r"(?i)\b(sig|sv|se|skoid)=[^&\s\"']{6,}"), r"\1=…"),  # an Azure signature alone
 )
 # Characters that a terminal obeys or that reorder a line: C0 and C1 controls, line and paragraph
 # separators, bidirectional overrides, lone surrogates.
-_ODD: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_ODD: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def _bare(match: re.Match[str]) -> str:
@@ -90,7 +95,6 @@ class TangobenchError(Exception):
         return functools.partial(type(self), **given), (self.message,)
 
     def as_json(self) -> dict[str, Any]:
-        """The error as one JSON object, for `--json`."""
         return {
             "error": self.kind,
             "message": self.message,
@@ -105,6 +109,9 @@ class UsageError(TangobenchError):
 
     exit_code = 2
     meaning = "usage or bad spec"
+
+    def __init__(self, message: str, *, kind: str = "usage", fix: str = "", **details: Any) -> None:
+        super().__init__(message, kind=kind, fix=fix, **details)
 
 
 class MismatchError(TangobenchError):

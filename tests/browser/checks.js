@@ -17,10 +17,6 @@
   const visible = element => element.checkVisibility({ visibilityProperty: true })
     && !element.closest(".hidden, .skip") && element.getClientRects().length;
   const behind = element => {
-    if (element.namespaceURI.endsWith("svg")) {
-      const cell = element.previousElementSibling;
-      if (element.classList.contains("cell-text") && cell) return parse(getComputedStyle(cell).fill);
-    }
     for (let at = element; at; at = at.parentElement) {
       const found = parse(getComputedStyle(at).backgroundColor);
       if (found[3] === 1) return found;
@@ -43,7 +39,7 @@
     if (ratio < 4.5) poor.set(`${element.tagName}.${element.getAttribute("class")}`, [ratio, text]);
   }
   const drawings = [...document.querySelectorAll("figure svg[role=img]")].filter(visible);
-  const shapes = "polyline, rect.bar, rect.cell, g.dot";
+  const shapes = "polyline, rect.bar, g.dot";
   return {
     checked,
     poor: [...poor.entries()],
@@ -51,7 +47,7 @@
     wide: [...document.querySelectorAll("main *")].filter(element =>
       visible(element) && !element.closest(".scroll, pre, .tokens, svg") &&
       element.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(element => element.outerHTML.slice(0, 80)),
-    figures: document.querySelectorAll("figure.box").length,
+    figures: document.querySelectorAll("figure.box:has(svg)").length,
     drawings: drawings.length,
     empty: drawings.filter(svg => ![...svg.querySelectorAll(shapes)].some(
       shape => { const box = shape.getBBox(); return box.width > 0 || box.height > 0; }))

@@ -20,7 +20,6 @@ SHOTS = (
     ("rows", "out", "lean-*", ".tokens", 1180, 760, False),
     ("look", "out", "look", ".look", 1180, 900, False),
     ("models", "out", "models", "figure", 1180, 700, True),
-    ("phone", "none", "index", "#dm_math-mini-4-b4d0b16f", 390, 844, True),
 )
 LOOK = ("sample-dm_math-tango-s17-101", "sample-dm_math-wango-s17-101")
 

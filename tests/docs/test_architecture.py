@@ -84,6 +84,18 @@ def test_generated_pages_are_current(name):
     assert alike > 0.95, f"run `make docs` and commit docs/{name}"
 
 
-def test_the_quick_start_shows_the_committed_root():
-    page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
-    assert json.loads((ROOT / "manifests" / "lean.sample.lock.json").read_text())["root"] in page
+@pytest.mark.parametrize(
+    ("page", "name"), [("README", "lean"), ("fineweb", "fineweb"), ("dm_math", "dm_math")]
+)
+def test_a_page_shows_what_the_build_of_its_sample_prints(page, name):
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    lock = json.loads((ROOT / "manifests" / f"{name}.sample.lock.json").read_text())
+    assert f"\n{lock['root']}\n" in text
+    for shard in lock["shards"]:
+        where = (
+            shard["split"]
+            if shard["config"] == "default"
+            else f"{shard['config']}/{shard['split']}"
+        )
+        shown = rf"^{where} +{shard['rows']:,} rows +{shard['tokens']:,} tokens$"
+        assert re.search(shown, text, re.M), shown

@@ -120,6 +120,20 @@ def check(command: str, request: pytest.FixtureRequest) -> None:
     assert reason_not_to_run(command) is not None, f"{program} is not ours: say why it is not run"
 
 
+@pytest.mark.parametrize(
+    ("page", "command"),
+    [
+        ("reference.md", "verify no-such --json"),
+        ("gpu.md", "plan train --recipe fineweb-tango-4 --device h100 --quiet"),
+    ],
+)
+def test_a_page_shows_what_its_command_prints(page, command, tmp_path):
+    words = [sys.executable, "-m", "tangobench", *command.split()]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    printed = (done.stdout or done.stderr).strip()
+    assert printed and printed in (HOME / "docs" / page).read_text(encoding="utf-8")
+
+
 def test_the_pages_have_commands():
     assert sum(len(block.values[0]) for block in ALL) > 100
 

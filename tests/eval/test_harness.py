@@ -30,7 +30,7 @@ from tangobench.model.training.train import Options, train
 from tangobench.pipeline.dm_math.vocabulary import BOS, EOS, encode
 from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
 
-PAGE = Path(__file__).parents[2] / "docs" / "interop.md"
+PAGE = Path(__file__).parents[2] / "docs" / "other-tools.md"
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,8 @@ def test_by_name_from_a_run_and_from_its_export(tmp_path, make_toy_math):
 
 def test_the_page_works_as_printed(tmp_path, make_toy_math, monkeypatch, capsys):
     make_toy_math(tmp_path / "out")
-    page = PAGE.read_text(encoding="utf-8").replace("RUN", toy_run(tmp_path / "out").name)
+    page = PAGE.read_text(encoding="utf-8").partition("\n## Models\n")[2]
+    page = page.replace("RUN", toy_run(tmp_path / "out").name)
     blocks = re.findall(r"```(?:sh|python|yaml)\n(.*?)```", page, re.S)
     install, export_it, load_it, questions, task, evaluate_it, in_a_program = blocks
     monkeypatch.chdir(tmp_path)

@@ -6,7 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tangobench.eval.intervals import detectable, paired_t, two_way, wilson
+from tangobench.eval.intervals import (
+    _student,
+    _studentized_range,
+    detectable,
+    paired_t,
+    two_way,
+    wilson,
+)
 
 
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -70,6 +77,14 @@ def test_a_whole_layout_has_the_textbook_residual(rows):
     middle, low, high = found.contrast(weights)
     half = stats.t.ppf(0.975, freedom) * found.residual * np.sqrt(2 / 3)
     assert (middle, high - low) == pytest.approx((y[1].mean() - y[0].mean(), 2 * half), abs=1e-6)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 10, 52])
+def test_quantiles_equal_scipy(freedom):
+    assert _student(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), rel=1e-9)
+    for arms in (2, 3, 8, 24):
+        expected = stats.studentized_range.ppf(0.95, arms, freedom)
+        assert _studentized_range(arms, freedom) == pytest.approx(expected, rel=1e-7)
 
 
 def test_tukey_uses_the_studentized_range():

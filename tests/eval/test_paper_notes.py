@@ -18,7 +18,8 @@ from tangobench.model.config import ARCHS, TARGET_PARAMS, ModelConfig, matched, 
 from tangobench.model.training.recipes import RECIPES
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import read_lock
-from tangobench.pipeline.dm_math import combinations, fast
+from tangobench.pipeline.dm_math import fast
+from tangobench.pipeline.dm_math.spec import MODULES
 
 ROOT = Path(__file__).parents[2]
 NOTES = (ROOT / "docs" / "decisions.md").read_text()
@@ -288,7 +289,7 @@ def test_modules_whose_three_levels_are_one_distribution(generator):
     # With equal seeds, a module that looks at its level gives other questions at another level.
     blind = {
         module
-        for module in combinations.MODULES
+        for module in MODULES
         if all(
             len({question(generator, module, level, f"{module}/{s}") for level in range(3)}) == 1
             for s in range(12)

@@ -61,12 +61,14 @@ def assert_flips_are_caught(folder: Path, count: int, seed: int) -> None:
     verify(folder)
 
 
-def test_200_flipped_bits(toy_folder):
+def test_200_flipped_bits(toy_folder, record_property):
+    record_property("faults", 200)
     assert_flips_are_caught(toy_folder, 200, seed=7)
 
 
 @slow_sample
-def test_200_flipped_bits_of_each_sample(sample, tmp_path, dataset):
+def test_200_flipped_bits_of_each_sample(sample, tmp_path, dataset, record_property):
+    record_property("faults", 200)
     folder = Path(shutil.copytree(sample(dataset) / f"{dataset}-sample", tmp_path / "copy"))
     assert_flips_are_caught(folder, 200, seed=8)
 
@@ -216,7 +218,8 @@ def trained_files(out: Path) -> list[Path]:
     return sorted([*found, *(out / "results").glob("one*.json")])
 
 
-def test_200_flipped_bits_in_checkpoints_logs_and_results(out):
+def test_200_flipped_bits_in_checkpoints_logs_and_results(out, record_property):
+    record_property("faults", 200)
     rng = random.Random(11)
     read_run(out)
     files = trained_files(out)

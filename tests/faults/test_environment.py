@@ -34,7 +34,7 @@ SETTINGS = {
         "LC_ALL": "C.UTF-8",
     },
     "other HOME and TMPDIR, unoptimised": {"HOME": "HERE", "TMPDIR": "HERE", "PYTHONDEVMODE": "1"},
-    "optimised, no byte code": {"PYTHONOPTIMIZE": "2", "PYTHONDONTWRITEBYTECODE": "1"},
+    "optimised, no byte code": {"PYTHONOPTIMIZE": "1", "PYTHONDONTWRITEBYTECODE": "1"},
     "50 years earlier": {"CLOCK": "early"},
     "four threads": {"OMP_NUM_THREADS": "4", "POLARS_MAX_THREADS": "4", "RAYON_NUM_THREADS": "4"},
 }
@@ -98,10 +98,9 @@ def test_settings_of_the_machine_change_no_byte(tmp_path, toy_original, name):
     assert found == hashes(toy_original)
 
 
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
 @pytest.mark.parametrize("workers", [2, 4])
-def test_workers_and_start_methods_change_no_byte(toy, tmp_path, toy_original, method, workers):
-    with ProcessRunner(workers, method) as runner:
+def test_workers_change_no_byte(toy, tmp_path, toy_original, workers):
+    with ProcessRunner(workers) as runner:
         assert hashes(api.run(toy.request(tmp_path), runner).folder) == hashes(toy_original)
 
 
@@ -127,40 +126,30 @@ def test_each_sample_with_another_hash_seed_zone_locale_and_umask(sample, tmp_pa
     assert build_under(dataset, tmp_path, settings, 1, 0o077) == expected
 
 
+# The toy meets every setting alone, each sample meets them in two lots.
+LOTS = {
+    "seed 1, New York, C, other folders": (2, {**SETTINGS["hash seed 1, New York, C locale"],
+        **SETTINGS["other HOME and TMPDIR, unoptimised"]}),
+    "seed 2, Kiritimati, early, threads": (4, {**SETTINGS["hash seed 2, Kiritimati, UTF-8"],
+        **SETTINGS["50 years earlier"], **SETTINGS["four threads"]}),
+}  # fmt: skip
+
+
 @slow_sample
-@pytest.mark.parametrize(("workers", "name"), [(2 ** (n % 3), m) for n, m in enumerate(SETTINGS)])
-def test_each_sample_under_all_settings(sample, tmp_path, dataset, name, workers):
+@pytest.mark.parametrize("name", LOTS)
+def test_each_sample_under_all_settings(sample, tmp_path, dataset, name):
     expected = hashes(sample(dataset) / f"{dataset}-sample")
-    assert build_under(dataset, tmp_path, SETTINGS[name], workers, 0o027) == expected
+    workers, settings = LOTS[name]
+    assert build_under(dataset, tmp_path, settings, workers, 0o027) == expected
 
 
-# In a process of its own: a fork of one that has used Polars inherits a pool without its threads.
-WITH_WORKERS = """
-import sys
-from tangobench.pipeline import api
-from tangobench.pipeline.core.pool import ProcessRunner
-
-name, out, workers, method = sys.argv[1:]
-with ProcessRunner(int(workers), method) as runner:
-    api.run(api.Request(name=name, out=out), runner)
-"""
-
-
-@slow_sample
-@pytest.mark.parametrize("method", ["forkserver", "spawn", "fork"])
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_each_sample_with_all_workers_and_start_methods(sample, tmp_path, dataset, workers, method):
-    words = [dataset, str(tmp_path), str(workers), method]
-    done = subprocess.run(
-        [sys.executable, "-c", WITH_WORKERS, *words],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr
-    assert hashes(tmp_path / f"{dataset}-sample") == hashes(sample(dataset) / f"{dataset}-sample")
+@pytest.mark.slow
+@pytest.mark.xdist_group("sample-lean")
+def test_a_sample_optimised_and_without_byte_code(sample, tmp_path):
+    """One sample: every library is compiled again."""
+    expected = hashes(sample("lean") / "lean-sample")
+    settings = SETTINGS["optimised, no byte code"]
+    assert build_under("lean", tmp_path, settings, 1, 0o027) == expected
 
 
 FAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"))

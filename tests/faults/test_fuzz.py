@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -47,6 +49,24 @@ def test_what_a_fuzzer_once_found_is_read_or_refused(name):
 
 def test_every_corpus_belongs_to_a_target():
     assert {path.name for path in CORPUS.iterdir()} <= set(fuzz_targets.TARGETS)
+
+
+LEAVE = """
+import ctypes, sys
+import fuzz_targets
+libc = ctypes.CDLL(None)
+libc.on_exit(libc.abort, None)  # like a library that waits for its threads
+if sys.argv[1] == "at once":
+    fuzz_targets.leave_at_once()
+libc.exit(7)
+"""
+
+
+@pytest.mark.parametrize(("how", "code"), [("at once", 7), ("as usual", -6)])
+def test_a_finished_fuzzer_skips_the_exit_handlers_of_libraries(how, code):
+    folder = Path(fuzz_targets.__file__).parent
+    done = subprocess.run([sys.executable, "-c", LEAVE, how], cwd=folder, check=False, timeout=60)
+    assert done.returncode == code
 
 
 @pytest.mark.parametrize("name", ["lean", "url", "spec", "lock", "record"])

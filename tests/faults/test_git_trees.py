@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tangobench.errors import CorruptionError, InputError, ResourceError, TangobenchError
-from tangobench.pipeline.lean import git, repository
+from tangobench.pipeline.lean import git
 from tangobench.pipeline.lean.export import export
 from tangobench.pipeline.lean.git import list_files, object_id, read_files
 
@@ -173,7 +173,7 @@ def test_extracting_reads_some_megabytes_at_a_time(objects, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("what", ["commit", "tree", "blob"])
 def test_an_object_that_is_a_fifo_ends_in_time(objects, monkeypatch, what):
-    monkeypatch.setattr(repository, "SECONDS", 1.0)
+    monkeypatch.setattr(git, "SECONDS", 1.0)
     ids = {"blob": objects.write(b"blob", GOOD)}
     ids["tree"] = objects.tree([(b"100644", b"A.lean", ids["blob"])])
     ids["commit"] = objects.commit(ids["tree"])
@@ -186,10 +186,10 @@ def test_an_object_that_is_a_fifo_ends_in_time(objects, monkeypatch, what):
 
 
 def test_a_ref_that_is_a_fifo_ends_in_time(objects, monkeypatch):
-    monkeypatch.setattr(repository, "_SECONDS_FOR_REFS", 1.0)
+    monkeypatch.setattr(git, "_SECONDS_FOR_REFS", 1.0)
     os.mkfifo(objects.folder / "refs" / "heads" / "main")
     with pytest.raises(ResourceError) as caught:
-        repository.commit_of(objects.folder, "main")
+        git.commit_of(objects.folder, "main")
     assert caught.value.kind == "git-timeout"
 
 

@@ -211,7 +211,7 @@ def test_text_that_is_no_utf8_is_dropped_and_counted(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("letter", ["a", " ", "ab ", "é"])
+@pytest.mark.parametrize("letter", ["a", " "])
 def test_a_line_of_100_megabytes(tmp_path, letter):
     text = letter * (100_000_000 // len(letter.encode()))
     path = tmp_path / "line.parquet"

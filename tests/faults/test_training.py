@@ -37,19 +37,25 @@ def data(tmp_path_factory, make_toy_math):
 @pytest.mark.parametrize(
     "shares", [pytest.param(40, id="some"), pytest.param(1, id="every", marks=pytest.mark.slow)]
 )
-def test_training_dies_before_any_operation_and_reaches_the_same_bits(data, memory_folder, shares):
+def test_training_dies_before_any_operation_and_reaches_the_same_bits(
+    data, memory_folder, shares, record_property
+):
     """Operations are those of checkpoints, of the log and of the lock: also *during* a save."""
     found = drive("crash", data, memory_folder, f"0/{shares}")
+    record_property("faults", found["tried"])
     assert found["wrong"] == []
     assert found["operations"] > 40
     assert found["tried"] == len(range(0, found["operations"], shares))
 
 
 @pytest.mark.parametrize(
-    "count", [pytest.param(2, id="2"), pytest.param(50, id="50", marks=pytest.mark.slow)]
+    "count", [pytest.param(2, id="2"), pytest.param(20, id="20", marks=pytest.mark.slow)]
 )
-def test_training_killed_at_random_times_reaches_the_same_bits(data, memory_folder, count):
+def test_training_killed_at_random_times_reaches_the_same_bits(
+    data, memory_folder, count, record_property
+):
     """Every kill loses at most the steps since the last checkpoint."""
     found = drive("kill", data, memory_folder, count, 5)
+    record_property("faults", count)
     assert found["wrong"] == []
     assert found["killed"] == count

@@ -29,51 +29,30 @@ def test_it_acts_in_one_command_only(argv, expected):
 
 
 @pytest.mark.parametrize(
-    ("name", "known", "expected"),
-    [
-        pytest.param("build-lean", ["build-lean/build-lean"], "build-lean/build-lean", id="both"),
-        pytest.param("nightly", ["build-lean/nightly"], "build-lean/nightly", id="deployment"),
-        pytest.param("build-lean", ["build-lean/nightly"], "build-lean/nightly", id="flow"),
-        pytest.param("a", ["a/a", "a/b"], "a/a", id="its own name wins"),
-        pytest.param("build", ["build-lean/build-lean"], None, id="no prefix matching"),
-        pytest.param("x", [], None, id="nothing"),
-    ],
-)
-def test_what_a_bare_name_means(name, known, expected):
-    assert _names.pick(name, known) == expected
-
-
-def test_two_candidates_are_listed_not_guessed():
-    with pytest.raises(SystemExit, match="fits 2 deployments: a/nightly, b/nightly"):
-        _names.pick("nightly", ["b/nightly", "a/nightly"])
-
-
-class FakeClient:
-    """Answers the three questions the hook asks."""
-
-    async def read_deployments(self, deployment_filter=None, flow_filter=None):
-        wanted = (deployment_filter or flow_filter).name.any_
-        known = SimpleNamespace(flow_id=1, name="nightly")
-        return [known] if wanted == (["nightly"] if deployment_filter else ["build-lean"]) else []
-
-    async def read_flow(self, flow_id):
-        return SimpleNamespace(name="build-lean")
-
-
-@pytest.mark.parametrize(
     ("asked", "passed_on"),
     [
-        ("nightly", "build-lean/nightly"),
-        ("build-lean", "build-lean/nightly"),
-        ("a/b", "a/b"),
-        ("nobody", "nobody/nobody"),
+        ("build-lean", "build-lean/build-lean"),
+        ("build-lean/nightly", "build-lean/nightly"),
     ],
 )
 def test_prefect_is_asked_for_the_full_name(asked, passed_on):
     async def read_by_name(client, name):
         return name
 
-    assert asyncio.run(_names.wrap(read_by_name)(FakeClient(), asked)) == passed_on
+    assert asyncio.run(_names.wrap(read_by_name)(None, asked)) == passed_on
+
+
+def test_every_deployment_is_called_as_its_flow():
+    """So that its name alone is enough."""
+    import yaml
+
+    from tangobench.flows import deployments
+
+    described = yaml.safe_load((FLOWS.parent / "prefect.yaml").read_text())["deployments"]
+    assert len(described) == 5
+    for deployment in described:
+        flow = getattr(deployments, deployment["entrypoint"].partition(":")[2])
+        assert flow.name == deployment["name"]
 
 
 def test_a_changed_prefect_is_told_and_survived(monkeypatch):

@@ -8,7 +8,8 @@ from __future__ import annotations
 import pytest
 from trees import hashes
 
-from tangobench.flows._build import Where, in_process
+from tangobench.flows._build import in_process
+from tangobench.flows._runner import Where
 from tangobench.pipeline.api import DATASETS, Request
 from tangobench.pipeline.core.lock import committed_lock
 
@@ -29,9 +30,12 @@ def run_flow(dataset, out, **options):
 
 
 @pytest.mark.parametrize(
-    "workers", [pytest.param(n, marks=() if n == 2 else pytest.mark.slow) for n in (1, 2, 4)]
+    ("dataset", "workers"),
+    [
+        *((name, 2) for name in DATASETS),
+        *(pytest.param("lean", n, marks=pytest.mark.slow) for n in (1, 4)),
+    ],
 )
-@pytest.mark.parametrize("dataset", DATASETS)
 def test_a_flow_gives_the_committed_root(dataset, workers, prefect_server, sample, tmp_path):
     assert run_flow(dataset, tmp_path, workers=workers) == committed_lock(dataset, "sample").root
     if workers != 2:
@@ -51,9 +55,7 @@ def test_a_cluster_gives_the_committed_root(dataset, dask_cluster, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dataset", DATASETS)
-def test_a_flow_on_a_cluster_gives_the_committed_root(
-    dataset, prefect_server, dask_cluster, tmp_path
-):
+def test_a_flow_on_a_cluster_gives_the_committed_root(prefect_server, dask_cluster, tmp_path):
+    dataset = "dm_math"
     root = run_flow(dataset, tmp_path, runner="dask", address=dask_cluster.address)
     assert root == committed_lock(dataset, "sample").root

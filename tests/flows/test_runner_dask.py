@@ -10,7 +10,8 @@ from samples import LOCKED
 
 from tangobench.errors import InputError, UsageError
 from tangobench.flows import _runner
-from tangobench.flows._build import Where, in_process
+from tangobench.flows._build import in_process
+from tangobench.flows._runner import Where
 from tangobench.pipeline import api
 from tangobench.pipeline.api import Request
 from tangobench.pipeline.core.lock import committed_lock

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tangobench.eval.proofs.lean_wasm import RESULTS, LeanRun, run_lean
-from tangobench.eval.proofs.wasm import first_command, without_imports
+from tangobench.eval.proofs.wasm import RESULTS, LeanRun, first_command, run_lean, without_imports
 from tangobench.pipeline.core.spec import load_spec
 from tangobench.pipeline.lean.fetch import open_repository, package_files
 from tangobench.pipeline.lean.git import list_files, read_files
@@ -53,7 +52,13 @@ def files() -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="session")
-def answer(files: dict[str, bytes]) -> LeanRun:
+def lines() -> list[list[str]]:
+    """Fields of what `answer` wrote, line by line."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def answer(files: dict[str, bytes], lines: list[list[str]]) -> LeanRun:
     """Lean on the sample as it is, and its parser on all files."""
 
     def write(folder: Path) -> str:
@@ -64,7 +69,7 @@ def answer(files: dict[str, bytes]) -> LeanRun:
         ask = f'#eval Positions.print "{folder / RESULTS}" "{folder}" [{starts}]'
         return "\n".join(["import Lean", *program, ask, "\n"])
 
-    return run_lean(write, seconds=SECONDS)
+    return run_lean(write, seconds=SECONDS, heard=lines.append)
 
 
 @pytest.fixture(scope="session")
@@ -75,10 +80,10 @@ def compiled() -> LeanRun:
 
 
 @pytest.fixture(scope="session")
-def seen(files: dict[str, bytes], answer: LeanRun) -> dict[str, Seen]:
+def seen(files: dict[str, bytes], answer: LeanRun, lines: list[list[str]]) -> dict[str, Seen]:
     found = {path: Seen([], []) for path in files}
     names = list(files)
-    for file, word, *places in answer.results:
+    for file, word, *places in lines[:-1]:  # the last one says that Lean has read it all
         numbers = [-1 if place == "-" else int(place) for place in places]
         entry = found[names[int(file)]]
         if word == "command":

@@ -52,12 +52,12 @@ def compared(data: bytes, entry) -> Counter[str]:
 
 
 def test_sample_is_valid_lean(compiled) -> None:
-    assert compiled.finished
+    assert not compiled.stopped
     assert [m["data"] for m in compiled.messages if m["severity"] == "error"] == []
 
 
 def test_program_and_vocabulary_are_valid(answer) -> None:
-    assert answer.finished
+    assert not answer.stopped
     assert [m["data"] for m in answer.messages if m["severity"] == "error"] == []
 
 

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tangobench.model import build, counting
 from tangobench.model.config import ARCHS
-from tangobench.model.kernels import select
+from tangobench.model.kernels import crossgate, select
 from tangobench.model.training.recipes import RECIPES
 
 aten = torch.ops.aten
@@ -46,6 +46,42 @@ def test_products_are_those_that_torch_counts(arch, kernel):
     attention = config.depth * 7 * rows * config.d_model * 160**2  # seven products, causal halves
     assert sum(flops.values()) == torchs.get_total_flops() + attention
     assert flops["block backward"] > 1.9 * flops["block forward"] > 0
+
+
+def test_an_overwritten_tensor_is_written_and_not_read():
+    """A copy moves as many bytes as a clone, a fill half of that; adding in place reads both."""
+
+    def moved(call):
+        a, b = (torch.empty(1024, device="meta") for _ in range(2))
+        with counting.Counter() as counter:
+            call(a, b)
+        return sum(op.bytes * number for op, number in counter.ops.items())
+
+    assert moved(lambda a, b: a.copy_(b)) == moved(lambda a, _: a.clone()) == 2 * 4096
+    assert moved(lambda a, _: a.zero_()) == moved(lambda a, _: a.fill_(3.0)) == 4096
+    assert moved(lambda a, b: a.add_(b)) == 3 * 4096
+
+
+def test_gradients_of_all_heads_are_made_after_the_kernel_has_given_back_its_memory():
+    """Beside a kernel's own buffers there are the incoming gradient and three aligned copies."""
+    shape, live = (4, 1024, 8 * 1780), []
+
+    class Watched:
+        def forward(self, features, gate, null, mean):
+            return features[0][..., 0] * 1
+
+        def backward(self, features, gate, incoming, dgate):
+            live.append(counter.live)
+            return [f * 1 for f in features]
+
+    with torch.device("meta"), counting.Counter() as counter:
+        gate = torch.empty(shape, dtype=torch.bfloat16, requires_grad=True)
+        features = [torch.empty(4, 8, 1024, 64, requires_grad=True) for _ in range(2)]
+        mean = crossgate.average(Watched(), features, gate, None, together=True)
+        before = counter.live
+        mean.backward(torch.empty_like(mean))
+    narrow = sum(f.nbytes for f in features)
+    assert 4 < (live[0] - before) / gate.nbytes < 4.2 + narrow / gate.nbytes
 
 
 def test_memory_is_that_of_the_storages_alive():

@@ -7,11 +7,9 @@ import torch
 from awake_models import awake, compare, random_tokens
 
 from tangobench.eval.costs import macs as dense
-from tangobench.model import naive, transformer
+from tangobench.model import naive, tango
 from tangobench.model.config import ARCHS
 from tangobench.model.kernels import crossgate, select
-from tangobench.model.kernels.wango_scan import WangoKernel
-from tangobench.model.tango import WangoBlock
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 255, 257, 1000)
 
@@ -26,7 +24,6 @@ def test_logits_and_gradients(arch, length):
 @pytest.mark.parametrize("arch", ("tango", "wango", "recurrent_transformer"))
 def test_recomputing_paths(arch, length, monkeypatch):
     monkeypatch.setattr(select, "RECOMPUTE_ABOVE", 0)
-    monkeypatch.setattr(transformer, "ROWS_AT_ONCE", 100)
     monkeypatch.setattr(crossgate, "ROWS_AT_ONCE", 128)
     compare(awake(arch), random_tokens(3, length))
 
@@ -38,15 +35,15 @@ def test_any_window(window):
 
 @pytest.mark.parametrize("window", (1, 5, 64, 200))
 @pytest.mark.parametrize("length", (2, 65, 130))
-def test_scan_of_short_sequences(length, window, monkeypatch):
-    """By default short sequences never meet the scan."""
-    monkeypatch.setattr(WangoBlock, "kernel", lambda b, *_: WangoKernel(b.config.window, short=0))
+def test_blocks_of_short_sequences(length, window, monkeypatch):
+    """By default short sequences are averaged by strips."""
+    monkeypatch.setattr(tango, "SHORT", 0)
     compare(awake("wango", window=window), random_tokens(2, length))
 
 
 @pytest.mark.parametrize("window", (1, 5, 64, 100))
 def test_strips_of_long_sequences(window, monkeypatch):
-    monkeypatch.setattr(WangoBlock, "kernel", lambda b, *_: WangoKernel(b.config.window, short=400))
+    monkeypatch.setattr(tango, "SHORT", 400)
     compare(awake("wango", window=window), random_tokens(2, 300))
 
 

@@ -13,8 +13,8 @@ from tangobench.model import layers, naive
 from tangobench.model.config import ARCHS
 from tangobench.model.kernels import crossgate
 from tangobench.model.kernels.squared_relu import squared_relu_mix
-from tangobench.model.kernels.strips import TangoKernel
-from tangobench.model.kernels.wango_scan import WangoKernel
+from tangobench.model.kernels.strips import ShortWangoKernel, TangoKernel
+from tangobench.model.kernels.wango import WangoKernel
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -187,11 +187,9 @@ def test_gradcheck_of_the_kernels():
         (q, k, gate, bias),
         **fast,
     )
-    for short in (0, 256):
+    for kernel in (WangoKernel(5), ShortWangoKernel(strip=32, window=5)):
         assert torch.autograd.gradcheck(
-            lambda *f, short=short: crossgate.average(
-                WangoKernel(5, group=1, short=short), f[:4], *f[4:]
-            ),
+            lambda *f, kernel=kernel: crossgate.average(kernel, f[:4], *f[4:]),
             (q, k, phi_q, phi_k, gate, bias),
             **fast,
         )

@@ -193,6 +193,18 @@ def test_a_report_writes_into_its_folder_only(attacked, math, tmp_path, field, v
     assert repr(field) in said and "\x1b" not in said
 
 
+@pytest.mark.parametrize("value", [{}, "\x1b[2J", None, ["x"], "delete"], ids=str)
+def test_an_audit_without_its_numbers_is_refused_by_the_report(attacked, lean, tmp_path, value):
+    def change(data: dict) -> None:
+        leakage = data["notes"]["leakage"]
+        leakage["validation_proofs"] = value
+        if value == "delete":
+            del leakage["validation_proofs"]
+
+    forge.lock(lean, change)
+    assert "'notes.leakage'" in attacked("report", "--out", tmp_path, code=4)
+
+
 @pytest.mark.parametrize("value", ["../x", "a/b", "javascript:1", "\x1b[31m", "a" * 200])
 @pytest.mark.parametrize("field", ["split", "config"])
 def test_names_of_splits_and_configs_are_names(attacked, math, field, value):

@@ -32,6 +32,13 @@ SECRETS = {
     "mapping": ("{'password': 'hunter22'}", "hunter22"),
     "JSON": ('{"AWS_SECRET_ACCESS_KEY": "wJalrXUtn"}', "wJalrXUtn"),
     "command line": ("--hub-token zzzzzzzz", "zzzzzzzz"),
+    "our server": ("PREFECT_API_AUTH_STRING=tangobench:abcdefgh", "abcdefgh"),
+    "TOML": ('auth_string = "tangobench:abcdefgh"', "abcdefgh"),
+    "YAML": ("password: hunter22", "hunter22"),
+    "API key": ("x-api-key: 0123456789abcdef", "0123456789abcdef"),
+    "quoted quote": ('{"password": "a\\"hunter22"}', "hunter22"),
+    "PyPI": ("pypi-AgEIcHlwaS5vcmc", "AgEIcHlwaS5vcmc"),
+    "JWT": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmN", "dozjgNryP4J3jVmN"),
 }
 
 
@@ -50,6 +57,8 @@ def test_no_error_and_no_traceback_shows_a_secret(name):
         "tcp://127.0.0.1:8786",
         "file:///a/b",
         '"tokenizer": {"name": "gpt2"}, "tokens": 7',
+        'tangobench build mine.toml --set tokenizer=t.json, or tokenizer = "gpt2"',
+        "tangobench eval RUN --tokens-at-once 4096",
     ],
 )
 def test_what_is_no_secret_stays(text):
@@ -65,19 +74,23 @@ def test_the_filter_takes_linear_time(piece):
 
 
 def test_a_traceback_of_the_program_passes_the_filter():
-    """A bug in a command, with an address in the error: the last resort of the program."""
+    """A bug in a command, with secrets in the error: the last resort of the program."""
+    texts = "\n".join(text for text, _ in SECRETS.values())
     script = (
         "import sys; from tangobench import cli\n"
-        "def bug(words): raise RuntimeError('https://me:s3cret@host/x?sig=abcdef \\x1b[2J')\n"
+        "def bug(*_): raise RuntimeError('the bug \\x1b[2J\\n' + sys.argv[1])\n"
         "cli._run = bug; sys.exit(cli.main(['doctor']))"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
-    said = done.stdout + done.stderr
-    assert done.returncode == 1 and b"Traceback" in said
-    assert b"s3cret" not in said and b"abcdef" not in said and b"\x1b" not in said
+    done = subprocess.run([sys.executable, "-c", script, texts], capture_output=True, check=False)
+    said = (done.stdout + done.stderr).decode()
+    assert done.returncode == 1 and "Traceback" in said and "RuntimeError: the bug" in said
+    assert "\x1b" not in said
+    assert [name for name, (_, secret) in SECRETS.items() if secret in said] == []
 
 
-@pytest.mark.parametrize("odd", ["\x1b[2J", "\x07", "\x9b31m", "\r", "\u202e", "\u2028", "\x00"])
+@pytest.mark.parametrize(
+    "odd", ["\x1b[2J", "\x07", "\x9b31m", "\r", "\u202e", "\u061c", "\u2028", "\x00"]
+)
 def test_printable_leaves_nothing_that_a_terminal_obeys(odd):
     shown = printable(f"a{odd}b")
     assert odd not in shown and shown.startswith("a") and shown.isprintable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+from pathlib import Path
 
 import forge
 import pytest
@@ -132,3 +133,60 @@ def test_a_tally_that_is_none_is_not_packed(attacked, scored, tmp_path, tally):
     path.write_bytes(forge.sealed(data))
     attacked("results", "pack", out / "results", "--to", tmp_path / "packed", code=5)
     assert not (tmp_path / "packed").exists()
+
+
+DEEP = "[" * 200_000
+CELLS = {str(n): {"2": [1, 2]} for n in (64, 128, 256, 512, 1024)}
+RECALL = {"arch": "tango", "seeds": [17, 101], "untied": False, "run_sha256": "ab" * 32}
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        *([], "x", None, {"r": None}, {"r": 5}, {"r": RECALL}),
+        {"r": {**RECALL, "accuracy": None}},
+        {"r": {**RECALL, "accuracy": {"64": {"2": [1, 2]}}}},
+        {"r": {**RECALL, "accuracy": {**CELLS, "64": {"2": "x"}}}},
+        {"r": {**RECALL, "accuracy": {**CELLS, "64": {"2": [2, 1]}}}},
+        {"r": {**RECALL, "accuracy": {**CELLS, "64": {"2": [10**400, 10**401]}}}},
+        {"r": {**RECALL, "accuracy": CELLS, "run_sha256": []}},
+        {"r": {**RECALL, "accuracy": CELLS, "arch": "\x1b[2J"}},
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_odd_answers_of_the_recall_study(attacked, tmp_path, runs):
+    """The file has a right checksum and any content: refused by everything that reads it."""
+    path = tmp_path / "recall.json"
+    good = {"format": "tangobench-recall/1", "runs": {"r": {**RECALL, "accuracy": CELLS}}}
+    path.write_bytes(forge.sealed(good))
+    attacked("results", "pack", tmp_path, "--to", tmp_path / "good", code=0)
+    path.write_bytes(forge.sealed({**good, "runs": runs}))
+    for words in (("findings", tmp_path), ("pack", tmp_path, "--to", tmp_path / "odd")):
+        said = attacked("results", *words, code=4)
+        assert str(path) in said and "\x1b" not in said
+
+
+SPEED = json.loads((Path(__file__).parents[2] / "bench" / "results" / "speed.json").read_bytes())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(DEEP, "[]", "{}", "1" * 5000, json.dumps({**SPEED, "machine": "x"})),
+        *(
+            json.dumps({**SPEED, "cases": [{**SPEED["cases"][0], **odd}]})
+            for odd in (
+                *({"tokens_per_second": value} for value in (float("nan"), 10**400, 0, None)),
+                *({"arch": []}, {"length": "\x1b[2J"}, {"length": 0}, {"peak_bytes": 0.5}),
+            )
+        ),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_odd_measurements_of_speed(attacked, tmp_path, text):
+    path = tmp_path / "speed.json"
+    path.write_text(text)
+    (tmp_path / "results").mkdir()
+    said = attacked("tables", tmp_path / "results", "--speed", path, code=2)
+    said += attacked("report", "--out", tmp_path, code=5)
+    assert said.count("holds no measurements") == 2 and "\x1b" not in said

@@ -5,18 +5,24 @@ it, so that every build runs in a fresh child. Unit functions are pure, so their
 taken from a finished build (`--memo`): every operation on the output is done, nothing is computed
 twice.
 
-Usage: python crash_driver.py toy OUT --points all [--share 0/4] [--naive in-place] [--memo STORE]
+Points are all, a number of them, or `K-per-kind`: operations of one kind have the same name and,
+but for hashes and numbers, the same path.
+
+Usage: python crash_driver.py toy OUT --points all [--naive in-place] [--memo STORE]
 """
 
 from __future__ import annotations
 
 import argparse
 import errno
+import importlib
 import json
 import os
+import re
 import shutil
 import sys
 import traceback
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +39,7 @@ from tangobench.pipeline.core.pool import SerialRunner
 from tangobench.pipeline.core.publish import verify
 
 DIED = 137
+_VARIES = re.compile(r"\b[0-9a-f]{2}\b|[0-9a-f]*[0-9][0-9a-f]*|partial-.*")
 WRITING = {"open", "write", "fsync", "mkdir", "replace", "link"}
 
 
@@ -94,17 +101,40 @@ def fail_at(point: int, dataset: str, out: Path, code: int) -> None:
         run_build(dataset, out)
 
 
-def count(dataset: str, out: Path) -> int:
-    """How many operations a whole build takes."""
+def kinds(dataset: str, out: Path) -> list[str]:
+    """The kind of every operation of a whole build."""
     tally = out.with_name("tally")
+    found: list[str] = []
+
+    def note(_: int, name: str, arguments: tuple) -> None:
+        where = arguments[0]
+        where = Path("/proc/self/fd", str(where)).readlink() if isinstance(where, int) else where
+        found.append(f"{name} {_VARIES.sub('#', str(where))}")
 
     def whole() -> None:
-        with before_each(out, lambda *_: None) as done:
+        with before_each(out, note):
             run_build(dataset, out)
-        tally.write_text(str(len(done)))
+        tally.write_text(json.dumps(found))
 
     assert in_child(whole) == 0
-    return int(tally.read_text())
+    return json.loads(tally.read_text())
+
+
+def chosen(points: str, found: list[str]) -> list[int]:
+    """The numbers of the operations to die before, the last first."""
+    if not points.endswith("-per-kind"):
+        step = 1 if points == "all" else max(1, len(found) // int(points))
+        return list(range(len(found) - 1, -1, -step))
+    most = int(points.removesuffix("-per-kind"))
+    alike: dict[str, list[int]] = defaultdict(list)
+    for number, kind in enumerate(found):
+        alike[kind].append(number)
+    spread = (
+        numbers if len(numbers) <= most
+        else [numbers[k * (len(numbers) - 1) // max(1, most - 1)] for k in range(most)]
+        for numbers in alike.values()
+    )  # fmt: skip
+    return sorted({number for numbers in spread for number in numbers}, reverse=True)
 
 
 def left_behind(out: Path, folder: str, expected: dict[str, str]) -> list[str]:
@@ -190,9 +220,6 @@ def main() -> None:
     parser.add_argument("dataset")
     parser.add_argument("place", type=Path)
     parser.add_argument("--points", default="all")
-    parser.add_argument(
-        "--share", default="0/1", help="K/N: every N-th of the points, from the K-th"
-    )
     parser.add_argument("--naive", choices=["in-place", "lock-first", "trusting"])
     parser.add_argument("--memo", type=Path)
     parser.add_argument("--error", help="do not die but fail with this error of the system")
@@ -203,15 +230,16 @@ def main() -> None:
     if args.naive:
         naive(args.naive)
     api.door(args.dataset, "build")
-    total = count(args.dataset, args.place / "whole")
+    if args.dataset != "toy":  # what each build would load again
+        importlib.import_module("pandas")
+        importlib.import_module("tangobench.pipeline.tokenizer.preload")
+    found = kinds(args.dataset, args.place / "whole")
     expected = hashes(args.place / "whole" / f"{args.dataset}-sample")
-    step = 1 if args.points == "all" else max(1, total // int(args.points))
     wrong: list[str] = []
-    share, shares = map(int, args.share.split("/"))
-    points = range(total - 1, -1, -step)[share::shares]
+    points = chosen(args.points, found)
     for point in points:
         wrong += try_point(point, args.dataset, args.place, expected, args.error)
-    print(json.dumps({"operations": total, "tried": len(points), "wrong": wrong}))
+    print(json.dumps({"operations": len(found), "tried": len(points), "wrong": wrong}))
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def main() -> None:
         str(corpus),
     ]
     atheris.Setup([sys.argv[0], *options], fuzz_targets.TARGETS[NAME])
+    fuzz_targets.leave_at_once()
     atheris.Fuzz()
 
 

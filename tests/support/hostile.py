@@ -411,10 +411,11 @@ def _read_recipe(path: Path) -> None:
 
 
 def _read_math(path: Path) -> None:
-    from tangobench.pipeline.dm_math.files import ScanArgs, scan_file
+    from tangobench.pipeline.dm_math.files import File, ReadArgs, read_file
 
     status = path.stat()
-    scan_file(ScanArgs(path, status.st_size, status.st_mtime_ns), None)
+    file = File(path, status.st_size, status.st_mtime_ns)
+    read_file(ReadArgs(file, "algebra__linear_1d/easy", "train", 1), None)
 
 
 def _read_tokenizer(path: Path) -> None:

@@ -14,16 +14,21 @@ import time
 from pathlib import Path
 
 NET = "10.77.0"
-SWITCH = "tbswitch"
 
 
 def usable() -> bool:
     """Whether this machine lets us make hosts."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "tc", "nft"))):
         return False
-    made = subprocess.run(["ip", "netns", "add", "tbprobe"], check=False, capture_output=True)
-    subprocess.run(["ip", "netns", "del", "tbprobe"], check=False, capture_output=True)
+    probe = f"tbprobe{os.getpid()}"  # test processes ask at the same moment
+    made = subprocess.run(["ip", "netns", "add", probe], check=False, capture_output=True)
+    subprocess.run(["ip", "netns", "del", probe], check=False, capture_output=True)
     return made.returncode == 0
+
+
+def namespace(name: str) -> str:
+    """A name that no other test process on this machine uses."""
+    return f"tangobench-{os.getpid()}-{name}"
 
 
 def run(*words: str) -> None:
@@ -33,13 +38,14 @@ def run(*words: str) -> None:
 class Host:
     """One network namespace."""
 
-    def __init__(self, name: str, number: int, log: Path) -> None:
-        self.name, self.address, self.log = f"tb{name}", f"{NET}.{number}", log
+    def __init__(self, name: str, number: int, log: Path, switch: str) -> None:
+        self.name, self.address, self.log = namespace(name), f"{NET}.{number}", log
+        self.link, self.switch = name, switch
         self.processes: list[subprocess.Popen] = []
         run("ip", "netns", "add", self.name)
         run("ip", "link", "add", "eth0", "netns", self.name, "type", "veth", "peer", "name",
-            self.name, "netns", SWITCH)  # fmt: skip
-        run("ip", "-n", SWITCH, "link", "set", self.name, "master", "bridge", "up")
+            self.link, "netns", switch)  # fmt: skip
+        run("ip", "-n", switch, "link", "set", self.link, "master", "bridge", "up")
         for words in (
             ["addr", "add", f"{self.address}/24", "dev", "eth0"],
             ["link", "set", "eth0", "up"],
@@ -62,11 +68,11 @@ class Host:
 
     def cut(self) -> None:
         """Pull the plug: packets vanish, no connection is closed."""
-        run("ip", "-n", SWITCH, "link", "set", self.name, "down")
+        run("ip", "-n", self.switch, "link", "set", self.link, "down")
 
     def mend(self) -> None:
         """Put the plug back."""
-        run("ip", "-n", SWITCH, "link", "set", self.name, "up")
+        run("ip", "-n", self.switch, "link", "set", self.link, "up")
 
     def slow(self, rate: str) -> None:
         """Limit what this host sends."""
@@ -95,13 +101,14 @@ class Network:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        subprocess.run(["ip", "netns", "del", SWITCH], check=False, capture_output=True)
-        run("ip", "netns", "add", SWITCH)
-        run("ip", "-n", SWITCH, "link", "add", "bridge", "type", "bridge")
-        run("ip", "-n", SWITCH, "link", "set", "bridge", "up")
+        self.switch = namespace("switch")
+        run("ip", "netns", "add", self.switch)
+        run("ip", "-n", self.switch, "link", "add", "bridge", "type", "bridge")
+        run("ip", "-n", self.switch, "link", "set", "bridge", "up")
         names = ("driver", "sched", "one", "two", "store")
         self.hosts = {
-            name: Host(name, number, folder / f"{name}.log") for number, name in enumerate(names, 2)
+            name: Host(name, number, folder / f"{name}.log", self.switch)
+            for number, name in enumerate(names, 2)
         }
         self.gate_file = folder / "gate"
         self.environment = {
@@ -170,4 +177,4 @@ class Network:
     def stop(self) -> None:
         for host in self.hosts.values():
             host.stop()
-        subprocess.run(["ip", "netns", "del", SWITCH], check=False, capture_output=True)
+        subprocess.run(["ip", "netns", "del", self.switch], check=False, capture_output=True)

@@ -6,8 +6,11 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 from tangobench.errors import InputError
+from tangobench.pipeline.core.build import Nothing, Output
+from tangobench.pipeline.core.store import Store
 
 
 def square(number: int) -> int:
@@ -61,3 +64,13 @@ def has_encoder(_: int) -> bool:
     """Whether the encoder was there before anything asked for it."""
     tokens = sys.modules.get("tangobench.pipeline.tokenizer.gpt2")
     return tokens is not None and tokens._load.cache_info().currsize == 1
+
+
+def unreliable(args: dict[str, str], store: Store) -> Output[Nothing]:
+    """A unit that fails twice, counting its tries in a file."""
+    tries = Path(args["log"])
+    with tries.open("a") as file:
+        file.write(".")
+    if len(tries.read_text()) < 3:
+        raise ConnectionResetError("the line dropped")
+    return Output(b"done", {})

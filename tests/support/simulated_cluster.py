@@ -19,7 +19,7 @@ from typing import Any
 from tangobench.pipeline.core.arrays import Section
 from tangobench.pipeline.core.build import Job, Task
 from tangobench.pipeline.core.store import Record, Store
-from tangobench.pipeline.fineweb import encode, stream
+from tangobench.pipeline.fineweb import encode, tokens
 from tangobench.pipeline.fineweb.parquet import FileInfo, RowGroup
 
 LATE = 95  # one unit in so many has validation documents, as one dump in 95 does
@@ -58,7 +58,7 @@ class NoStore(Store):
     def _write(self, name, data):
         raise AssertionError("the driver writes no objects")
 
-    _unnamed = _read = _write
+    _unnamed = _read = _read_range = _write
 
 
 @dataclass
@@ -114,9 +114,11 @@ class Cluster:
     # What each stage would answer, in its true size.
 
     def _keys(self, args) -> dict[str, Any]:
-        bounds = _bounds(args.rules.parts + 1)
-        zero = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
-        return {"rows": self.corpus.unit_documents, "bounds": bounds, **zero}
+        counts = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
+        if args.encoding:
+            counts["checked"] = 1
+        bounds = _bounds(args.rules.parts + 1 + (args.encoding is not None))
+        return {"rows": self.corpus.unit_documents, "bounds": bounds, **counts}
 
     def _groups(self, args) -> dict[str, Any]:
         return {"edges": 6_000_000}
@@ -136,10 +138,10 @@ class Cluster:
     def _near_sign(self, args) -> dict[str, Any]:
         kept = self.corpus.unit_documents // 4
         late = kept if self.tasks["fineweb-near-sign"] % LATE == 0 else 0
-        return {"validation": late, "train": kept - late, "bounds": _bounds(4)}
+        return {"validation": late, "train": kept - late, "bounds": _bounds(17)}
 
-    def _near_sort(self, args) -> dict[str, Any]:
-        return {}
+    def _near_first(self, args) -> dict[str, Any]:
+        return {"bounds": _bounds(len(args.train))}
 
     def _near_match(self, args) -> dict[str, Any]:
         return {"bounds": _bounds(args.parts)}
@@ -155,7 +157,7 @@ class Cluster:
         return {
             "rows": rows,
             "repeated": 0,
-            "train_bytes": int(self.corpus.unit_tokens * stream._BYTES_PER_TOKEN),
+            "train_bytes": int(self.corpus.unit_tokens * tokens.BYTES_PER_TOKEN),
             "outcomes": [["train", True, "unique", rows]],
             "dumps": {f"CC-MAIN-20{n:02d}-10": rows // 10 for n in range(14, 24)},
             "part_rows": [rows // args.parts] * args.parts,
@@ -178,19 +180,23 @@ class Cluster:
         count = args.wave.buckets
         late = self.tasks["fineweb-tokens"] % LATE == 0
         number = self.tasks["fineweb-tokens"] << 32
-        windows = [[0, number + n, n, 16384 * n] for n in range(args.windows if late else 0)]
+        windows = [
+            [0, number + n, n, 202350, 16384 * n] for n in range(args.windows if late else 0)
+        ]
         totals = [self.corpus.unit_tokens // count + n % 2 for n in range(count)]
         return {"bounds": _bounds(count + 1), "totals": totals, "windows": windows, "checked": 1}
 
     def _merge_tokens(self, args: encode.MergeArgs) -> dict[str, Any]:
-        tokens = self.corpus.unit_tokens * len(args.sections)
-        totals = [tokens // args.fine.buckets + n % 2 for n in range(args.count)]
+        self.reads += len(args.sections)  # the tokens, which are elsewhere
+        total = self.corpus.unit_tokens * len(args.sections)
+        totals = [total // args.fine.buckets + n % 2 for n in range(args.count)]
         return {"bounds": _bounds(args.count), "totals": totals}
 
     def _shards(self, args) -> dict[str, Any]:
         offsets = [n << 20 for n in range(64)]
         plain = {"rows": 4096, "tokens": 4096 * 8192, "bytes": 1 << 26, "sha256": "0" * 64}
-        return {"shard": {**plain, "batch_rows": 64, "batch_offsets": offsets}}
+        dumps = " ".join(f"{201300 + n} {300 + n} 350000" for n in range(95))
+        return {"shard": {**plain, "batch_rows": 64, "batch_offsets": offsets}, "dumps": dumps}
 
 
 def _bounds(count: int) -> list[int]:

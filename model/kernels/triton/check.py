@@ -17,7 +17,7 @@ from tangobench.model.kernels.crossgate import HeadKernel, Incoming
 from tangobench.model.kernels.strips import TangoKernel
 from tangobench.model.kernels.triton.tango import TangoTriton
 from tangobench.model.kernels.triton.wango import WangoTriton
-from tangobench.model.kernels.wango_batched import WangoBatched
+from tangobench.model.kernels.wango import WangoKernel
 
 TOLERANCE: Final = 0.04
 _LENGTH, _CHANNELS, _COLUMNS, _TAU = 193, 32, 80, 10.0
@@ -27,7 +27,7 @@ def disagreement(device: str) -> str | None:
     """Why the kernels are not to be trusted on a device; None if they agree."""
     pairs: tuple[tuple[str, HeadKernel, HeadKernel], ...] = (
         ("TANGO", TangoTriton(), TangoKernel()),
-        ("WANGO", WangoTriton(64), WangoBatched(64)),
+        ("WANGO", WangoTriton(64), WangoKernel(64)),
     )
     for name, kernel, reference in pairs:
         inputs = _inputs(wango=name == "WANGO")

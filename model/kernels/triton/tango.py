@@ -99,7 +99,6 @@ class TangoTriton:
     def forward(
         self, features: Sequence[Tensor], gate_NTG: Tensor, null_bias: Tensor, mean_NTG: Tensor
     ) -> Tensor:
-        """Write the average into `mean_NTG`; give the logarithm of each row's total mass."""
         q, k = (f.contiguous() for f in features)
         sequences, length, _ = q.shape
         null_NT = null_logits(null_bias, 0, length).expand(sequences, -1).contiguous()
@@ -119,7 +118,6 @@ class TangoTriton:
     def backward(
         self, features: Sequence[Tensor], gate_NTG: Tensor, incoming: Incoming, dgate_NTG: Tensor
     ) -> list[Tensor]:
-        """Write the gate's gradient into `dgate_NTG`; give those of the features."""
         q, k = (f.contiguous() for f in features)
         sequences, length, _ = q.shape
         narrow_q, narrow_k = q.to(gate_NTG.dtype), k.to(gate_NTG.dtype)

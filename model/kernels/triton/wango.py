@@ -20,8 +20,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tangobench.model.kernels.wango_batched import Blocks, Layout, WangoBatched
-from tangobench.model.kernels.wango_scan import BLOCK
+from tangobench.model.kernels.wango import BLOCK, Blocks, WangoKernel
 
 WALK: Final = {"BG": 32, "num_warps": 8, "num_stages": 2}
 BACK: Final = {"BG": 64, "num_warps": 8, "num_stages": 2}
@@ -58,19 +57,21 @@ def _walk(
     K: tl.constexpr, BK: tl.constexpr, BG: tl.constexpr,
     PRECISION: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Averages of every block; `before` begins at the second block."""
-    first = tl.program_id(1).to(tl.int64) * blocks
+    """Averages of every block; `before` begins at the second block of a sequence."""
+    n, sequences = tl.program_id(1).to(tl.int64), tl.num_programs(1)
     column, channel = tl.program_id(0) * BG + tl.arange(0, BG), tl.arange(0, BK)
     inner = tl.arange(0, 64)
     s = tl.zeros((BK, BG), tl.float32)
-    for index in range(2, blocks):
-        block = first + index
-        phi_left = _tile(phi_k_ptr, block - 2, channel, K, True)
-        gate = _tile(gate_ptr, block - 2, column, width, True)
+    for index in range(0, blocks):
+        block = index * sequences + n
+        left = block - 2 * sequences
+        phi_left = _tile(phi_k_ptr, left, channel, K, index > 1)
+        gate = _tile(gate_ptr, left, column, width, index > 1)
         s += _dot(tl.trans(phi_left), gate.to(tl.float32), PRECISION, WIDEN)
         summed = _dot(_tile(phi_q_ptr, block, channel, K, True), s, PRECISION, WIDEN)
-        gate = _tile(gate_ptr, block - 1, column, width, True)
-        summed += _dot(_tile(before_ptr, block - 1, inner, 64, True), gate, PRECISION, WIDEN)
+        left = block - sequences
+        gate = _tile(gate_ptr, left, column, width, index > 0)
+        summed += _dot(_tile(before_ptr, left, inner, 64, index > 0), gate, PRECISION, WIDEN)
         gate = _tile(gate_ptr, block, column, width, True)
         summed += _dot(_tile(own_ptr, block, inner, 64, True), gate, PRECISION, WIDEN)
         scale = tl.load(scale_ptr + block * 64 + inner)
@@ -85,14 +86,14 @@ def _query_walk(
     PRECISION: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Forwards with S: this program's part of what φq gets through it."""
-    first = tl.program_id(1).to(tl.int64) * blocks
+    n, sequences = tl.program_id(1).to(tl.int64), tl.num_programs(1)
     column, channel = tl.program_id(0) * BG + tl.arange(0, BG), tl.arange(0, BK)
-    part = tl.program_id(0) * (tl.num_programs(1) * blocks)
+    part = tl.program_id(0) * (sequences * blocks)
     s = tl.zeros((BK, BG), tl.float32)
     for index in range(2, blocks):
-        block = first + index
-        phi_left = _tile(phi_k_ptr, block - 2, channel, K, True)
-        gate = _tile(gate_ptr, block - 2, column, width, True)
+        block = index * sequences + n
+        phi_left = _tile(phi_k_ptr, block - 2 * sequences, channel, K, True)
+        gate = _tile(gate_ptr, block - 2 * sequences, column, width, True)
         s += _dot(tl.trans(phi_left), gate.to(tl.float32), PRECISION, WIDEN)
         dsummed = _tile(dsummed_ptr, block, column, width, True).to(tl.float32)
         dphi = _dot(dsummed, tl.trans(s), PRECISION, WIDEN)
@@ -107,22 +108,21 @@ def _key_walk(
     PRECISION: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Backwards with the gradient of S: gates, and this program's part of what φk gets."""
-    first = tl.program_id(1).to(tl.int64) * blocks
+    n, sequences = tl.program_id(1).to(tl.int64), tl.num_programs(1)
     column, channel = tl.program_id(0) * BG + tl.arange(0, BG), tl.arange(0, BK)
-    part = tl.program_id(0) * (tl.num_programs(1) * blocks)
+    part = tl.program_id(0) * (sequences * blocks)
     inner = tl.arange(0, 64)
     ds = tl.zeros((BK, BG), tl.float32)
-    for step in range(2, blocks):
-        index = blocks + 1 - step
-        block = first + index
-        later = index + 2 < blocks
-        phi_right = _tile(phi_q_ptr, block + 2, channel, K, later)
-        dsummed = _tile(dsummed_ptr, block + 2, column, width, later)
+    for step in range(0, blocks):
+        index = blocks - 1 - step
+        block = index * sequences + n
+        right = block + 2 * sequences
+        phi_right = _tile(phi_q_ptr, right, channel, K, step > 1)
+        dsummed = _tile(dsummed_ptr, right, column, width, step > 1)
         ds += _dot(tl.trans(phi_right), dsummed.to(tl.float32), PRECISION, WIDEN)
         dgate = _dot(_tile(phi_k_ptr, block, channel, K, True), ds, PRECISION, WIDEN)
-        after = index + 1 < blocks
-        dsummed = _tile(dsummed_ptr, block + 1, column, width, after)
-        before = _tile(before_ptr, block, inner, 64, after)
+        dsummed = _tile(dsummed_ptr, block + sequences, column, width, step > 0)
+        before = _tile(before_ptr, block, inner, 64, step > 0)
         dgate += _dot(tl.trans(before), dsummed, PRECISION, WIDEN)
         dsummed = _tile(dsummed_ptr, block, column, width, True)
         own = _tile(own_ptr, block, inner, 64, True)
@@ -133,49 +133,46 @@ def _key_walk(
 
 
 @dataclass(frozen=True, slots=True)
-class WangoTriton(WangoBatched):
+class WangoTriton(WangoKernel):
     """The batched kernel with its wide products walked; only for a window of 64."""
 
     def averages(self, blocks: Blocks, scale: Tensor) -> Tensor:
-        """The masses' sums of gates times `scale`, (M, C, G)."""
-        layout, (_, _, phi_q, phi_k), gate, pairs = blocks
-        own, before = (pair.mass.to(gate.dtype) for pair in pairs)
-        mean = torch.empty_like(gate)
-        _walk[_grid(layout, gate, WALK)](
-            own, before, phi_q, phi_k, gate, scale, mean,
-            layout.blocks, gate.shape[2], **_constants(phi_q, gate), **WALK,
-        )  # fmt: skip
+        mean = torch.empty_like(blocks.gate)
+        _, _, phi_q, phi_k = blocks.features
+        grid, sizes = _launch(blocks, WALK)
+        _walk[grid](*_weights(blocks), phi_q, phi_k, blocks.gate, scale, mean, **sizes)
         return mean
 
     def gate_gradients(self, blocks: Blocks, dsummed: Tensor, grads: Sequence[Tensor]) -> Tensor:
-        """The gates' gradients; adds to those of φq and φk what reaches them through S."""
-        layout, (_, _, phi_q, phi_k), gate, pairs = blocks
-        own, before = (pair.mass.to(gate.dtype) for pair in pairs)
-        narrow, dgate = dsummed.to(gate.dtype), torch.empty_like(gate)
-        grid, sizes = _grid(layout, gate, BACK), {**_constants(phi_q, gate), **BACK}
+        _, _, phi_q, phi_k = blocks.features
+        gate, narrow = blocks.gate, dsummed.to(blocks.gate.dtype)
+        dgate = torch.empty_like(gate)
+        grid, sizes = _launch(blocks, BACK)
         parts = phi_q.new_zeros(2, grid[0], *phi_q.shape)
-        _query_walk[grid](phi_k, gate, narrow, parts[0], layout.blocks, gate.shape[2], **sizes)
-        _key_walk[grid](
-            own, before, phi_q, phi_k, gate, narrow, parts[1], dgate,
-            layout.blocks, gate.shape[2], **sizes,
-        )  # fmt: skip
+        _query_walk[grid](phi_k, gate, narrow, parts[0], **sizes)
+        _key_walk[grid](*_weights(blocks), phi_q, phi_k, gate, narrow, parts[1], dgate, **sizes)
         for grad, part in zip(grads[2:], parts.sum(1), strict=True):
             grad.add_(part)
         return dgate
 
 
-def _grid(layout: Layout, gate: Tensor, config: dict[str, int]) -> tuple[int, int]:
-    return triton.cdiv(gate.shape[2], config["BG"]), layout.sequences
+def _weights(blocks: Blocks) -> tuple[Tensor, Tensor]:
+    """Of each block with itself and with the one before; a single block has none before."""
+    own, before = (blocks.pairs[i].mass.to(blocks.gate.dtype) for i in (0, -1))
+    return own, before
 
 
-def _constants(phi_MCK: Tensor, gate: Tensor) -> dict[str, Any]:
-    channels = phi_MCK.shape[2]
-    return {
+def _launch(blocks: Blocks, config: dict[str, int]) -> tuple[tuple[int, int], dict[str, Any]]:
+    (number, _, width), channels = blocks.gate.shape, blocks.features[2].shape[2]
+    sizes = {
+        "blocks": number // blocks.sequences,
+        "width": width,
         "K": channels,
         "BK": max(16, triton.next_power_of_2(channels)),
-        "PRECISION": "tf32" if gate.dtype == torch.bfloat16 else "tf32x3",
+        "PRECISION": "tf32" if blocks.gate.dtype == torch.bfloat16 else "tf32x3",
         "WIDEN": os.environ.get("TRITON_INTERPRET") == "1",
     }
+    return (triton.cdiv(width, config["BG"]), blocks.sequences), sizes | config
 
 
 assert BLOCK == 64  # the kernels' tiles

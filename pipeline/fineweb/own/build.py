@@ -25,7 +25,6 @@ from tangobench.pipeline.tokenizer.use import choose
 
 
 def build(spec: Spec, source: str | None, job: Job) -> Result:
-    """Convert, build with FineWeb's stages, and name the input by its own bytes."""
     files = find_files(source or spec.files)
     tokenizer = choose(spec, job).load(job.store)
     with tempfile.TemporaryDirectory(prefix="own-", dir=job.store.spill_folder()) as folder:

@@ -98,7 +98,6 @@ def _download(name: str) -> str:
 
 
 def convert(spec: Spec, paths: list[Path], folder: Path) -> Converted:
-    """Write all documents to one Parquet file in `folder`."""
     by_hash = {sha256_file(path): path for path in reversed(paths)}
     seen, target = Seen(), folder / "documents.parquet"
     identity = []

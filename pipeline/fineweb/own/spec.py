@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tangobench.pipeline.core.spec import UNHASHED, bad_value
 from tangobench.pipeline.fineweb import spec as fineweb
-from tangobench.pipeline.tokenizer.keys import TokenizerKeys
+from tangobench.pipeline.tokenizer import TokenizerKeys
 
 TRAIN, VALIDATION = "CC-MAIN-0001-01", "CC-MAIN-0002-01"  # the sides of a split without dumps
 
@@ -28,7 +28,6 @@ class Columns:
     dump: str | None = None
 
     def named(self) -> dict[str, str]:
-        """Those that there are."""
         return {kind: name for kind, name in asdict(self).items() if name is not None}
 
 
@@ -103,7 +102,6 @@ class Spec(TokenizerKeys):
         self.fineweb()
 
     def fineweb(self) -> fineweb.Spec:
-        """The spec for FineWeb's stages."""
         by_dump = self.split.by == "dump"
         shared = {f.name for f in fields(self)} & {f.name for f in fields(fineweb.Spec)}
         nowhere = fineweb.Hub(repository="own/files", revision="main", train="", validation="")

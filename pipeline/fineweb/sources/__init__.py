@@ -40,7 +40,6 @@ class SourceFile:
 
     @property
     def afar(self) -> bool:
-        """Not on this machine."""
         return "://" in self.url
 
 
@@ -120,7 +119,6 @@ def endpoint() -> str:
 
 
 def open_input(url: str, patience: float = PATIENCE) -> Any:
-    """A readable, seekable binary file."""
     if "://" not in url:
         import pyarrow as pa
 

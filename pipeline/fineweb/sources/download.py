@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import threading
@@ -39,7 +40,6 @@ _TAIL: Final = 8  # the length of the footer, and the end mark
 
 
 def download(listing: Listing, reporter: Reporter, seconds: float) -> Listing:
-    """The same files, on this machine."""
     repository, commit = listing.origin.get("repository", ""), listing.origin.get("commit", "")
     afar = [file for file in listing.files if file.url.startswith("hf://")]
     missing = [file for file in afar if cached(repository, commit, file) is None]
@@ -85,7 +85,7 @@ class Transfer:
     def run(self, files: list[SourceFile]) -> None:
         """Fetch all of them; the first failure stops the others."""
         self._total = sum(map(_travels, files))
-        self._reporter.start("download", len(files), float(self._total))
+        self._reporter.start("download", len(files), float(self._total), noun="file")
         pool = ThreadPoolExecutor(_AT_ONCE)
         try:
             for _ in pool.map(self._get, files):
@@ -239,7 +239,6 @@ class Transfer:
 
 
 def _end_of_groups(file: SourceFile, tail: bytes) -> int:
-    """Where the last wanted row group ends."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -273,15 +272,9 @@ def _lost(file: SourceFile, error: Exception) -> InputError:
 def _counter(arrived: Callable[[int], None]) -> Any:
     """In the place of the client's progress bar: the build's own line shows bytes and time."""
 
-    class Counter:
+    class Counter(contextlib.ExitStack):  # for `with`, and nothing to leave
         def __init__(self, *_: Any, **__: Any) -> None:
-            pass
-
-        def __enter__(self) -> Counter:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
+            super().__init__()
 
         def update(self, count: float | None = 1) -> None:
             arrived(int(count or 0))

@@ -39,7 +39,6 @@ class HubParts:
     parts: tuple[Part, ...]
 
     def of(self, commit: str, tree: dict[str, Any], card: str) -> list[SourceFile]:
-        """The wanted files among those of a repository."""
         found: dict[str, SourceFile] = {}
         for part, limit, groups in self.parts:
             names = files_of(part, tree, card) or [n for n in tree if n.startswith(f"{part}/")]
@@ -59,7 +58,6 @@ class HubParts:
         return InputError(f"{self._cannot} {why}", kind="hub-unavailable", fix=fix)
 
     def unreachable(self, error: ResourceError, why: str, missing: list[str]) -> ResourceError:
-        """The error for files that are neither in the cache nor can be downloaded now."""
         return ResourceError(
             f"{self._cannot} {error.message}; {why}",
             kind="source-unreachable",
@@ -119,7 +117,6 @@ def files_of(name: str, tree: Iterable[str], card: str) -> list[str] | None:
 
 
 def hint(repository: str, revision: str, names: Sequence[str]) -> str:
-    """How to get some files on a machine with a network."""
     include = "".join(f' --include "{name}"' for name in names)
     return (
         f"where there is a network: hf download {repository} --repo-type dataset "
@@ -232,22 +229,21 @@ def _whole_cache(wanted: HubParts, error: ResourceError) -> Listing:
     if tree is None:
         why = "the cache has no listing of this revision"
         raise wanted.unreachable(error, why, wanted.patterns()) from error
-    card = cached(wanted.repository, commit, SourceFile(_CARD, _CARD))
-    if card is None and _CARD in tree:
+    path = cached(wanted.repository, commit, SourceFile(_CARD, _CARD))
+    if path is None and _CARD in tree:
         why = f"the cache lacks {_CARD}, which names the configs"
         raise wanted.unreachable(error, why, [_CARD]) from error
-    files = wanted.of(commit, tree, _read_card(card))
-    here = [(file, cached(wanted.repository, commit, file)) for file in files]
-    missing = [file.name for file, path in here if path is None]
-    if missing:
+    card = _read_card(path)
+    files = wanted.of(commit, tree, card)
+    here = {file.name: cached(wanted.repository, commit, file) for file in files}
+    if missing := [name for name, path in here.items() if path is None]:
         why = f"of {len(files)} files the cache lacks {', '.join(missing)}"
         raise wanted.unreachable(error, why, missing) from error
-    found = [replace(file, url=str(path)) for file, path in here]
-    return Listing(found, _origin(wanted, commit, _read_card(card)))
+    found = [replace(file, url=str(here[file.name])) for file in files]
+    return Listing(found, _origin(wanted, commit, card))
 
 
 def cache_folder(repository: str) -> Path:
-    """Where the hub's client keeps a repository."""
     from huggingface_hub import constants
     from huggingface_hub.file_download import repo_folder_name
 
@@ -265,7 +261,6 @@ def cached(repository: str, commit: str, file: SourceFile) -> Path | None:
 
 
 def part_path(repository: str, commit: str, file: SourceFile) -> Path:
-    """Where the first row groups of a file are kept."""
     return cache_folder(repository) / "tangobench" / commit / f"{file.name}.first-{file.groups}"
 
 

@@ -75,7 +75,11 @@ def command(words: str, *options: str, **types: Any) -> Callable[[Run], Run]:
 
 
 def add_commands(top: Any) -> None:
-    """Add every registered command to the program."""
+    if sys.flags.optimize > 1:
+        raise UsageError(
+            "Python runs with -OO, which removes the docstrings that hold the options",
+            fix="leave -OO away and unset PYTHONOPTIMIZE",
+        )
     groups: dict[tuple[str, ...], Any] = {(): top}
     for words, entry in COMMANDS.items():
         *group, name = words.split()
@@ -138,11 +142,13 @@ def add_options(
 
 
 def _metavar(word: str) -> dict[str, str]:
-    return {"metavar": word[:-1], "nargs": word[-1]} if word[-1] in "?*+" else {"metavar": word}
+    if word[-1] not in "?*+":
+        return {"metavar": word}
+    # An option without its file means stdout.
+    return {"metavar": word[:-1], "nargs": word[-1]} | ({"const": "-"} if word[-1] == "?" else {})
 
 
 def count(word: str) -> int:
-    """An argument that is at least 1."""
     number = int(word)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{number} is less than 1")
@@ -157,7 +163,6 @@ def place(word: str) -> Any:
 
 
 def seconds(word: str) -> float:
-    """An argument that is a time span."""
     number = float(word)
     if not 0 <= number < math.inf:
         raise argparse.ArgumentTypeError(f"{word} is no number of seconds")
@@ -172,9 +177,7 @@ def assignments(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
-            raise UsageError(
-                f"--set {word!r} has no '='", kind="usage", fix="write --set KEY=VALUE"
-            )
+            raise UsageError(f"--set {word!r} has no '='", fix="write --set KEY=VALUE")
         try:
             yield key, tomllib.loads(f"value = {text}")["value"]
         except (ValueError, RecursionError):
@@ -206,7 +209,6 @@ def finished(args: argparse.Namespace, made: str, then: str = "") -> None:
 
 
 def reporter_of(args: argparse.Namespace) -> Reporter:
-    """Progress on standard error, unless it was not asked for."""
     from tangobench.pipeline.core.progress import Reporter
 
     return Reporter(quiet=args.quiet or args.json)

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tangobench.catalogue import CATALOGUE
-from tangobench.commands._common import (
-    EXTRAS,
-    FORMAT,
-    command,
-    finished,
-    reporter_of,
-    show,
-)
+from tangobench.commands._common import EXTRAS, FORMAT, command, finished, reporter_of, show
 from tangobench.commands.score import require_folders
 from tangobench.errors import UsageError
 
@@ -56,8 +48,7 @@ def _tables(args: argparse.Namespace) -> int:
     import tangobench.pipeline.core.no_pandas  # noqa: F401
     from tangobench.eval.comparison.analysis import studies_in, study_tables
     from tangobench.eval.comparison.beyond import beyond_tables, gap_tables, gaps
-    from tangobench.eval.comparison.replications import replication_tables
-    from tangobench.eval.comparison.tables import own_tables, paper_tables
+    from tangobench.eval.comparison.tables import own_tables, paper_tables, replication_tables
     from tangobench.eval.scoring.result_files import read_results, shipped_results
 
     require_folders(args.folders)
@@ -65,12 +56,12 @@ def _tables(args: argparse.Namespace) -> int:
     results = [result for result in read if args.dataset in (None, result["dataset"])]
     if read and not results:
         there = ", ".join(sorted({result["dataset"] for result in read}))
-        raise UsageError(f"no results on {args.dataset!r}", kind="usage", fix=f"use one of {there}")
+        raise UsageError(f"no results on {args.dataset!r}", fix=f"use one of {there}")
     terminal = sys.stdout.isatty()
     if terminal and not (args.all or args.json or args.format):
         return _standings(results)
     tables = [*own_tables(results), *paper_tables(results), *replication_tables(results)]
-    tables += [t for study, _ in studies_in(results) for t in study_tables(study, results)]
+    tables += [t for study in studies_in(results) for t in study_tables(study, results)]
     tables += [table for gap in gaps(results) for table in gap_tables(gap)]
     tables += [*beyond_tables(results), *(_speeds(args.speed) if args.speed else [])]
     return _show(args, [dataclasses.asdict(t) for t in tables], tables, "text" if terminal else "")
@@ -82,26 +73,26 @@ def _standings(results: list[dict[str, Any]]) -> int:
     from tangobench.eval.render import Table, render
     from tangobench.eval.report.results import standings
 
-    columns = {"label": "Model", "mean": "NLL", "interval": "95% interval", "runs": "Runs"}
-    columns["verdict"] = "Verdict"
+    columns = ["Model", "NLL", "95% interval", "Runs", "Verdict"]
     for group in groups(results):
-        rows = [[str(row[key]) for key in columns] for row in standings(group)["rows"]]
+        rows = [
+            [row.effect.label, row.nll, row.interval, str(row.runs), row.effect.verdict]
+            for row in standings(group)["rows"]
+        ]
         title = group.title("Validation NLL", group.metrics[0])
-        print(render([Table(title=title, columns=list(columns.values()), rows=rows)], "text"))
+        print(render([Table(title=title, columns=columns, rows=rows)], "text"))
     print("--all shows every table, --dataset NAME those of one dataset")
     return 0
 
 
 def _speeds(path: Path) -> list[Table]:
-    from tangobench.eval.costs.speed import speed_tables
-    from tangobench.pipeline.core.files import read_untrusted
+    from tangobench.eval.costs.speed import read_speed, speed_tables
 
     try:
-        return list(speed_tables(json.loads(read_untrusted(path, links=True))))
-    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        return list(speed_tables(read_speed(path)))
+    except (OSError, ValueError) as error:
         raise UsageError(
             f"{path} holds no measurements: {type(error).__name__}: {error}",
-            kind="usage",
             fix=f"tangobench model speed --save {path}",
         ) from None
 
@@ -142,16 +133,18 @@ def _report(args: argparse.Namespace) -> int:
                       some rows, and the strongest sources of each
 
     examples:
-      report --out out
+      report --look sample-dm_math-tango-s17-101 sample-dm_math-wango-s17-101
     """
-    from tangobench.eval.report.site import write_report
-
     if not args.out.is_dir():
         raise UsageError(
             f"{args.out} does not exist",
             kind="path-missing",
             fix="name the folder that holds datasets, runs and results",
         )
+    inside = f", looking inside {' and '.join(args.look)}" if args.look else ""
+    reporter_of(args).say(f"writing the report of {args.out}{inside} …")
+    from tangobench.eval.report.site import write_report
+
     index = write_report(args.out, args.site or args.out / "report", args.look or ())
     finished(args, f"wrote {index.parent}", "open it in a browser")
     return show(args, {"index": str(index)}, str(index))
@@ -173,9 +166,9 @@ def _replicate(args: argparse.Namespace) -> int:
       --only PATTERN   with --devices: runs, e.g. 'fineweb-*'
       --out DIR =out   parent folder
       --source WHERE   input for building the dataset
-      --workers N =2   runs at a time
+      --workers N =2   runs at a time (default: 2)
       --ablations      instead: TANGO and WANGO with one part changed, against the whole models
-      --study {sharing,compute,rates,recall,large-untied,large-compute,large-orderings}
+      --study {sharing,compute,rates,context,recall,large-untied,large-compute,large-orderings}
                        instead: a question that the paper leaves open; shows its plan before it
                        starts
       --plan           of a study or of --devices: only show the plan
@@ -186,8 +179,11 @@ def _replicate(args: argparse.Namespace) -> int:
       replicate --profile paper --devices cuda:0,cuda:1 --only 'fineweb-*'
       replicate --study sharing --plan
     """
+    reporter_of(args).say("planning the runs …")  # torch takes seconds to load
+    from tangobench.eval.comparison import analysis
     from tangobench.eval.comparison.replicate import ablate, replicate
-    from tangobench.eval.comparison.replications import ablation_tables, summary_tables
+    from tangobench.eval.comparison.studies import ablations
+    from tangobench.eval.comparison.tables import summary_tables
 
     if args.study == "recall":
         return _recall(args)
@@ -195,11 +191,15 @@ def _replicate(args: argparse.Namespace) -> int:
         return _study(args)
     if args.devices or args.only or args.profile == "paper":
         return _launch(args)
-    make = ablate if args.ablations else replicate
-    summary = make(args.profile or "sample", args.dataset or "dm_math", args.out, **_how(args))
-    _trained(args)
+    profile: Any = args.profile or "sample"
+    dataset, how = args.dataset or "dm_math", _how(args)
     if args.ablations:
-        return _show(args, summary, list(ablation_tables(summary["ablations"])))
+        results, study = ablate(profile, dataset, args.out, **how), ablations(profile)
+        _trained(args)
+        tables = analysis.study_tables(study, results)
+        return _show(args, analysis.analyse(study, results), tables)
+    summary = replicate(profile, dataset, args.out, **how)
+    _trained(args)
     return _show(args, summary, summary_tables(summary))
 
 
@@ -247,13 +247,7 @@ def _launch(args: argparse.Namespace) -> int:
 
 
 def _study(args: argparse.Namespace) -> int:
-    from tangobench.eval.comparison.analysis import (
-        analyse,
-        plan,
-        plan_table,
-        prior_residual,
-        study_tables,
-    )
+    from tangobench.eval.comparison import analysis
     from tangobench.eval.comparison.replicate import run_study
     from tangobench.eval.comparison.studies import STUDIES
     from tangobench.eval.render import render
@@ -261,26 +255,29 @@ def _study(args: argparse.Namespace) -> int:
 
     study = STUDIES[args.study](args.profile or "mini")
     before = read_results([args.out / "results", shipped_results()])
-    planned = plan(study, before, prior_residual(read_results([shipped_results()]), study))
+    prior = analysis.prior_residual(read_results([shipped_results()]), study)
+    planned = analysis.plan(study, before, prior)
     if args.plan:
-        return _show(args, planned, [plan_table(planned)])
+        return _show(args, planned, [analysis.plan_table(planned)])
     if not (args.quiet or args.json):
-        print(render([plan_table(planned)], "markdown"), file=sys.stderr)
+        print(render([analysis.plan_table(planned)], "markdown"), file=sys.stderr)
     results = run_study(study, args.out, **_how(args))
     _trained(args)
-    found = analyse(study, results) if args.json else None
-    return _show(args, found, study_tables(study, results))
+    found = analysis.analyse(study, results) if args.json else None
+    return _show(args, found, analysis.study_tables(study, results))
 
 
 def _recall(args: argparse.Namespace) -> int:
-    from tangobench.eval.comparison.recall import read_recall, recall_runs, recall_table, run_recall
+    from tangobench.eval.comparison import recall
+    from tangobench.eval.comparison.analysis import plan_title
     from tangobench.eval.scoring.result_files import shipped_results
 
-    runs = recall_runs(20 if args.profile == "sample" else 600)
+    runs = recall.recall_runs(20 if args.profile == "sample" else 600)
+    planned = recall.recall_plan(runs, recall.read_recall([args.out / "results"]))
     if args.plan:
-        names = [run.name for run in runs]
-        return show(args, {"study": "recall", "runs": names}, "\n".join(names))
-    run_recall(args.out, runs, workers=args.workers, reporter=reporter_of(args))
-    found = read_recall([args.out / "results", shipped_results()])
+        return show(args, planned, plan_title(planned), *planned["runs"])
+    reporter_of(args).say(plan_title(planned))
+    recall.run_recall(args.out, runs, workers=args.workers, reporter=reporter_of(args))
+    found = recall.read_recall([args.out / "results", shipped_results()])
     _trained(args, "tested")
-    return _show(args, found, [recall_table(found, runs)])
+    return _show(args, found, [recall.recall_table(found, runs)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import fields
@@ -31,7 +32,7 @@ BUILD: Final = """
 --stream               fineweb: read in ranges instead of downloading once
 --patience SECONDS =120  how long a source may send nothing before the build gives up
                        (default: 120)
---workers N =1         processes
+--workers N =1         processes (default: 1)
 --manifest TOML        a spec of your own
 --set KEY=VALUE ...    override one key of the spec (TOML value), may be repeated
 --config NAME          fineweb: train on this config of the hub (sample-10BT, default: all of it, a
@@ -53,30 +54,10 @@ BUILD: Final = """
 ONE: Final = f"dataset  {DATASET}: FILE.toml\n{BUILD}"
 SEVERAL: Final = f"dataset=dataset+  {DATASET}: FILE.toml\n{BUILD}"
 TYPES: Final = {"out": str, "root": str}
-_DOCUMENTS: Final = """\
-# A dataset of your own documents. Build it with: tangobench build {name}
-
-kind = "documents"
-files = "data/*.parquet"        # a file, folder or glob: Parquet, JSONL, CSV, Arrow, .gz, .zst;
-                                # or "hub:OWNER/NAME@REVISION" for a dataset of the hub
-licence = "unknown"
-
-context = 1024                  # tokens of a row; validation rows are whole windows of one document
-# train_rows = 10_000           # at most; all there are by default
-# validation_rows = 1_000
-# tokenizer = "gpt2"            # or a tiktoken encoding, or the path of a tokenizer.json
-# eot = "<|endoftext|>"         # its special token between documents
-
-[columns]
-text = "text"
-# id = "doc_id"                 # without it: the hash of text and URL
-# url = "link"                  # without it, documents are linked by content only
-# time = "published"            # ISO 8601, a timestamp or seconds since 1970
-
-[split]
-by = "hash"                     # or "time", or "dump" (CC-MAIN-YYYY-WW)
-share = 0.05                    # hash: validation; a component with a training member is training
-# cut = "2024-01-01"            # time: documents from here on are validation
+_PROJECT: Final = """\
+repository = "."              # a clone or git URL; --source reads another copy of it
+commit = "HEAD"               # or a tag, a branch, a commit id: it is resolved and locked
+root = ""                     # a folder of the repository; "" is all of it
 """
 
 
@@ -100,16 +81,16 @@ def _init(args: argparse.Namespace) -> int:
     path: Path = args.file.expanduser()
     kinds = ["documents", *CATALOGUE]
     if args.kind not in kinds or path.suffix != ".toml":
-        raise UsageError(
-            f"init {args.kind} {path}: not a kind and a .toml file",
-            kind="usage",
-            fix=f"tangobench init documents my-corpus.toml; kinds: {', '.join(kinds)}",
-        )
+        fix = f"tangobench init documents my-corpus.toml; kinds: {', '.join(kinds)}"
+        raise UsageError(f"init {args.kind} {path}: not a kind and a .toml file", fix=fix)
     if path.exists():
         raise UsageError(f"{path} exists already", kind="file-exists", fix="name another file")
-    text = _DOCUMENTS.format(name=path.name)
+    text = manifest_file(f"{args.kind}.toml").read_text("utf-8").replace("FILE.toml", path.name)
     if args.kind != "documents":
-        text = f'kind = "{args.kind}"\n\n' + manifest_file(f"{args.kind}.toml").read_text("utf-8")
+        text = f'kind = "{args.kind}"\n\n{text}'
+    if args.kind == "lean":  # the profiles, repository and root are Mathlib's
+        text = text.partition("\n[profiles")[0].replace("Mathlib source", "Source")
+        text = re.sub(r"repository = (.|\n)*?root = .*\n", _PROJECT, text)
     write_atomic(path, text.encode())
     finished(args, f"wrote {path}", f"edit it, then tangobench build {path}")
     return show(args, {"file": str(path), "kind": args.kind}, str(path))
@@ -127,10 +108,9 @@ def settle(args: argparse.Namespace) -> None:
         args.kind = document.get("kind")
         kinds = ", ".join((*OWN, *DATASETS))
         if args.kind not in (*OWN, *DATASETS):
+            why = f"says kind = {args.kind!r}" if args.kind else "has no kind"
             raise UsageError(
-                f"{args.manifest} says kind = {args.kind!r}"
-                if args.kind
-                else f"{args.manifest} has no kind",
+                f"{args.manifest} {why}",
                 kind="spec-kind",
                 fix=f"set kind to one of {kinds}; "
                 "`tangobench init documents my-corpus.toml` writes a template",
@@ -142,12 +122,11 @@ def settle(args: argparse.Namespace) -> None:
 
 
 def request(args: argparse.Namespace) -> Any:
-    """What a command line asks for."""
     from tangobench.pipeline.api import Request, spec_overrides
 
-    short = {key: getattr(args, key) or None for key in ("config", "commit", "root", "holdout")}
+    short = {key: vars(args)[key] for key in ("config", "commit", "root")}  # `--root ''` is one
     given = {f.name: vars(args)[f.name] for f in fields(Request) if f.name in vars(args)}
-    overrides = spec_overrides(_nested(args.set), **short)
+    overrides = spec_overrides(_nested(args.set), holdout=args.holdout or None, **short)
     return Request(name=args.dataset, overrides=overrides, wait_seconds=args.wait, **given)
 
 
@@ -162,7 +141,6 @@ def _nested(words: list[str]) -> dict[str, Any]:
             if not isinstance(table, dict):
                 raise UsageError(
                     f"--set {key}: {parent} is already a value",
-                    kind="usage",
                     fix="set the key or the table's keys, not both",
                 )
         table[last] = value
@@ -187,6 +165,7 @@ def _plan(args: argparse.Namespace) -> int:
       plan train --recipe fineweb-tango-4 --device h100
     """
     if args.dataset == "train":
+        reporter_of(args).say("counting the operations of a step …")  # torch loads for seconds
         from tangobench.commands.train import named_run
         from tangobench.model.training.plan import chip, lines, plan
 
@@ -202,12 +181,11 @@ def _plan(args: argparse.Namespace) -> int:
 
 
 def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
-    """A plan as lines for people."""
     from tangobench.pipeline.core.progress import duration, size
 
     seconds = planned["core_seconds"]
     return [
-        f"rows     {planned['rows']:,}",
+        f"rows     {planned['rows']:,}{planned.get('rows_are', '')}",
         f"read     {size(planned['read_bytes'])}",
         f"disk     {size(planned['disk_bytes'])}",
         f"memory   {size(planned['memory_bytes'])}",
@@ -243,15 +221,12 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _runner(args: argparse.Namespace) -> Any:
+    from tangobench.flows._runner import Where
     from tangobench.pipeline.api import preload_of
-    from tangobench.pipeline.core.pool import make_runner
 
-    if args.runner == "processes" and args.address is None:
-        light = ["tangobench.pipeline.core.no_pandas"]
-        return make_runner(args.workers, preload=[*light, *preload_of(args.kind or args.dataset)])
-    from tangobench.flows._runner import choose
-
-    return choose(args.runner, args.workers, args.address)
+    where = Where(workers=args.workers, runner=args.runner, address=args.address)
+    light = "tangobench.pipeline.core.no_pandas"
+    return where.open([light, *preload_of(args.kind or args.dataset)])
 
 
 def build(args: argparse.Namespace, run: Callable[[Any, Any], Any]) -> int:
@@ -268,7 +243,9 @@ def build(args: argparse.Namespace, run: Callable[[Any, Any], Any]) -> int:
         require_root(built.lock, expected, str(built.folder))
     for line in summary_lines(built.lock):
         reporter.say(line)
-    finished(args, f"built {built.folder}", f"tangobench inspect {built.folder}")
+    where = str(built.folder).removeprefix(f"{Path.cwd()}/")
+    done = "checked" if built.reused else "built"
+    finished(args, f"{done} {where}", f"tangobench inspect {where}")
     root, folder = built.lock.root, str(built.folder)
     return show(args, {"folder": folder, "root": root, **summary(built.lock)}, root)
 
@@ -311,14 +288,12 @@ def expected_lock(against: str, name: str, profile: str) -> Any:
 
 
 def summary(lock: Any) -> dict[str, Any]:
-    """What a dataset holds, for programs."""
     rows = {f"{c}/{s}": lock.rows(c, s) for c in lock.configs for s in lock.splits(c)}
     names = ("name", "profile", "content_root")
     return {**{name: getattr(lock, name) for name in names}, "rows": rows, "drops": lock.drops}
 
 
 def summary_lines(lock: Any) -> list[str]:
-    """What a dataset holds, for people."""
     from tangobench.pipeline.core.cards import flatten
 
     lines = []
@@ -327,7 +302,7 @@ def summary_lines(lock: Any) -> list[str]:
             tokens = sum(shard["tokens"] for shard in lock.shards_of(config, split))
             name = split if config == "default" else f"{config}/{split}"
             lines.append(f"{name:<20} {lock.rows(config, split):>12,} rows {tokens:>16,} tokens")
-    dropped = [f"{reason} {count:,}" for reason, count in flatten(lock.drops) if count]
+    dropped = [f"{reason} {count:,}" for reason, count in sorted(flatten(lock.drops)) if count]
     return lines + ([f"dropped              {', '.join(dropped)}"] if dropped else [])
 
 
@@ -346,6 +321,7 @@ def _train_tokenizer(args: argparse.Namespace) -> int:
     examples:
       tokenizer train out/fineweb-sample --size 4096 --out t.json
     """
+    reporter_of(args).say(f"training a tokenizer on {args.folder} …")
     from tangobench.pipeline.core.files import write_atomic
     from tangobench.pipeline.core.hashing import sha256_bytes
     from tangobench.pipeline.reading import open_dataset
@@ -355,7 +331,7 @@ def _train_tokenizer(args: argparse.Namespace) -> int:
     write_atomic(args.out, data)
     sha256 = sha256_bytes(data)
     found = {"file": str(args.out), "entries": size, "sha256": sha256}
-    finished(args, f"trained {args.out}", f"tangobench build lean --set tokenizer={args.out}")
+    finished(args, f"trained {args.out}", f"tangobench build … --set tokenizer={args.out}")
     return show(args, found, f"{args.out}: {size:,} ids, sha256 {sha256}")
 
 

@@ -76,14 +76,16 @@ def _verify_all(args: argparse.Namespace) -> int:
 def _verify_one(args: argparse.Namespace, folder: Any, against: str | None) -> int:
     import tangobench.pipeline.core.no_pandas  # noqa: F401
     from tangobench.pipeline.core.lock import require_root
+    from tangobench.pipeline.core.progress import units
     from tangobench.pipeline.core.publish import verify
 
+    reporter_of(args).say(f"checking every byte of {folder} …")
     lock = verify(folder)
     if against is not None:
         require_root(lock, expected_lock(against, lock.name, lock.profile), str(folder))
     for line in summary_lines(lock):
         reporter_of(args).say(line)
-    finished(args, f"verified {folder}: all {len(lock.shards)} shards are as built")
+    finished(args, f"verified all {units(len(lock.shards), 'shard')} of {folder}")
     found = {"folder": str(folder), "root": lock.root, "ok": True, **summary(lock)}
     return show(args, found, lock.root)
 
@@ -130,21 +132,24 @@ def _inspect(args: argparse.Namespace) -> int:
     options:
       folder           a dataset folder or s3://… address
       --config CONFIG  for Lean: source or proof
-      --split SPLIT    train (default) or validation
+      --split SPLIT    train (default; test of a test set) or validation
       --row N          show this row, from 0
       --full           show long rows whole
-      --jsonl FILE     export the split ('-': stdout)
+      --jsonl FILE?    export the split (stdout without FILE)
 
     examples:
       inspect out/lean-sample
       inspect out/lean-sample --config proof --split validation --row 0
       inspect out/dm_math-sample --jsonl rows.jsonl
+      inspect out/dm_math_tests-sample --config interpolate --jsonl
     """
     import tangobench.pipeline.core.no_pandas  # noqa: F401
     from tangobench.pipeline.reading import open_dataset
 
     dataset = open_dataset(str(args.folder))
-    config, split = args.config or next(iter(dataset.lock.configs)), args.split or "train"
+    config = args.config or next(iter(dataset.lock.configs))
+    splits = {shard["split"] for shard in dataset.lock.shards if shard["config"] == config}
+    split = args.split or ("train" if "train" in splits else min(splits, default="train"))
     if args.config or args.split:
         dataset.rows(config, split)  # refuses what is not there
     if args.jsonl is None and args.row is None:
@@ -282,6 +287,7 @@ def _export(args: argparse.Namespace) -> int:
     from tangobench.pipeline.reading import open_dataset
 
     require_new(args.target)
+    reporter_of(args).say(f"exporting {args.folder} …")
     folder = place(args.folder)
     if isinstance(folder, Path) and not (folder / LOCK_NAME).exists():
         return _export_model(args)
@@ -294,7 +300,6 @@ def _export_model(args: argparse.Namespace) -> int:
     if args.format == "parquet":
         raise UsageError(
             f"{args.folder} is no dataset folder: it has no rows to write as Parquet",
-            kind="usage",
             fix="name a dataset folder such as out/lean-sample, or leave --format out",
         )
     from tangobench.model.training.runs import find_run_folder

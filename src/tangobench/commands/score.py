@@ -7,14 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tangobench.commands._common import (
-    COMPUTE,
-    EXTRAS,
-    command,
-    finished,
-    reporter_of,
-    show,
-)
+from tangobench.commands._common import COMPUTE, EXTRAS, command, finished, reporter_of, show
 from tangobench.commands.train import compute_device
 from tangobench.errors import UsageError
 
@@ -39,6 +32,7 @@ def _eval(args: argparse.Namespace) -> int:
       eval sample-dm_math-tango-s17-101 --exact-match
       eval out/runs/sample-dm_math-tango-s17-101 --limit 100 --samples answers.jsonl
     """
+    reporter_of(args).say(f"scoring {args.run_folder} …")  # torch takes seconds to load
     from tangobench.eval.scoring.result_files import read_result
     from tangobench.eval.scoring.results import evaluate, score_on
     from tangobench.model.training.runs import find_run_folder
@@ -88,6 +82,7 @@ def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         stream.close()
     if args.samples is not None:
         write_atomic(args.samples, "".join(lines).encode())
+        reporter_of(args).say(f"wrote {len(lines)} samples to {args.samples}")
     return scores
 
 
@@ -139,6 +134,7 @@ def _check_proofs(args: argparse.Namespace) -> int:
       check-proofs sample-lean-tango-s17-101 --limit 20
       check-proofs RUN --checker toolchain --project ~/mathlib4
     """
+    reporter_of(args).say(f"checking proofs of {args.run_folder} …")
     from tangobench.eval.proofs.check import ProofLog, check_proofs
     from tangobench.eval.scoring.result_files import read_result, write_result
     from tangobench.eval.scoring.results import add_extra, final_checkpoint
@@ -188,9 +184,7 @@ def _checker(args: argparse.Namespace) -> Any:
 
     if args.project is None:
         raise UsageError(
-            "--checker toolchain needs --project",
-            kind="usage",
-            fix="name a Lean project whose Mathlib is built",
+            "--checker toolchain needs --project", fix="name a Lean project whose Mathlib is built"
         )
     return ToolchainChecker(project=args.project, repl=args.repl)
 
@@ -210,8 +204,7 @@ def _pack(args: argparse.Namespace) -> int:
       results pack out/results --to results
     """
     from tangobench.eval.comparison.recall import pack_recall
-    from tangobench.eval.scoring.packed import pack
-    from tangobench.eval.scoring.result_files import read_results
+    from tangobench.eval.scoring.result_files import pack, read_results
 
     require_folders(args.folders)
     results = read_results([*args.folders, args.to])
@@ -221,10 +214,9 @@ def _pack(args: argparse.Namespace) -> int:
 
 
 def require_folders(folders: list[Path]) -> None:
-    """Refuse a folder that is not there."""
     for folder in folders:
         if not folder.is_dir():
-            raise UsageError(f"no folder {folder}", kind="usage", fix="name a folder of results")
+            raise UsageError(f"no folder {folder}", fix="name a folder of results")
 
 
 @command("results findings", folders=Path)
@@ -238,8 +230,7 @@ def _findings(args: argparse.Namespace) -> int:
     examples:
       results findings out/results
     """
-    from tangobench.eval.comparison.findings import findings, pictures
-    from tangobench.eval.comparison.predictions import read_predictions
+    from tangobench.eval.comparison.findings import findings, pictures, read_predictions
     from tangobench.eval.comparison.recall import read_recall
     from tangobench.eval.scoring.result_files import read_results, shipped_results
     from tangobench.pipeline.core.files import write_atomic
@@ -265,18 +256,18 @@ def _predictions(args: argparse.Namespace) -> int:
     examples:
       results predictions out/results
     """
-    from tangobench.eval.comparison import predictions
+    from tangobench.eval.comparison import findings
     from tangobench.eval.render import render
     from tangobench.eval.scoring.result_files import read_results, shipped_results
 
     results = read_results([*args.folders, shipped_results()])
     if args.write is not None:
         if args.date is None:
-            raise UsageError("--write without --date", kind="usage", fix="add --date YYYY-MM-DD")
-        path = predictions.write_predictions(args.write, results, args.date)
+            raise UsageError("--write without --date", fix="add --date YYYY-MM-DD")
+        path = findings.write_predictions(args.write, results, args.date)
         return show(args, {"path": str(path)}, str(path))
-    found = predictions.read_predictions()
-    table = predictions.prediction_table(found, results)
+    found = findings.read_predictions()
+    table = findings.prediction_table(found, results)
     return show(args, found, render([table], "markdown").rstrip("\n"))
 
 
@@ -291,8 +282,7 @@ def _unpack(args: argparse.Namespace) -> int:
     examples:
       results unpack out/results
     """
-    from tangobench.eval.scoring.packed import unpack
-    from tangobench.eval.scoring.result_files import shipped_results, write_result
+    from tangobench.eval.scoring.result_files import shipped_results, unpack, write_result
 
     results = list(unpack(args.source or shipped_results()))
     for result in results:
@@ -303,5 +293,7 @@ def _unpack(args: argparse.Namespace) -> int:
 
 
 def _say(args: argparse.Namespace, verb: str, runs: int, folder: Path) -> int:
-    finished(args, f"{verb} {runs} runs", "tangobench tables")
-    return show(args, {"runs": runs, "folder": str(folder)}, f"{runs} runs in {folder}")
+    from tangobench.pipeline.core.progress import units
+
+    finished(args, f"{verb} {units(runs, 'run')}", "tangobench tables")
+    return show(args, {"runs": runs, "folder": str(folder)}, f"{units(runs, 'run')} in {folder}")

@@ -52,7 +52,6 @@ def _recipes(args: argparse.Namespace) -> int:
     if len(args.words) > 1 or args.words == ["show"]:
         raise UsageError(
             f"recipes {' '.join(args.words)}: one pattern, or show and one name",
-            kind="usage",
             fix="tangobench recipes show sample-dm_math-tango",
         )
     pattern = "".join(args.words)
@@ -61,21 +60,23 @@ def _recipes(args: argparse.Namespace) -> int:
         raise UsageError(
             f"no recipe fits {pattern!r}", kind="no-such-recipe", fix="tangobench recipes"
         )
-    rows = [
-        {"recipe": r.name, **_sizes(r), "params": r.model_config().nonembedding_params}
-        for r in found
-    ]
-    lines = (
-        f"{row['recipe']:<40} {row['params']:>12,} params {row['steps']:>7,} steps ×"
-        f" {row['batch']:>3} rows × {row['context']:>5,} tokens of {row['dataset']}"
-        for row in rows
-    )
-    return show(args, rows, *lines)
+    return _listed(args, [{"recipe": r.name, **_sizes(r)} for r in found])
 
 
 def _sizes(recipe: Recipe) -> dict[str, Any]:
     names = ("family", "steps", "batch", "context")
-    return {**{name: getattr(recipe, name) for name in names}, "dataset": recipe.folder}
+    sizes = {name: getattr(recipe, name) for name in names}
+    params = recipe.model_config().nonembedding_params
+    return {**sizes, "dataset": recipe.folder, "params": params}
+
+
+def _listed(args: argparse.Namespace, rows: list[dict[str, Any]]) -> int:
+    lines = (
+        f"{row.get('run', row['recipe']):<40} {row['params']:>12,} params {row['steps']:>7,} steps"
+        f" × {row['batch']:>3} rows × {row['context']:>5,} tokens of {row['dataset']}"
+        for row in rows
+    )
+    return show(args, rows, *lines)
 
 
 def _microbatch(word: str) -> int | None:
@@ -123,30 +124,28 @@ def _train(args: argparse.Namespace) -> int:
       train --recipe mine.toml --data out/my-corpus-full
     """
     if args.list:
-        return _list(args)
+        from tangobench.model.training.recipes import runs
+
+        named = [{"run": r.name, "recipe": r.recipe.name, **_sizes(r.recipe)} for r in runs()]
+        return _listed(args, named)
     run = _chosen_run(args)
+    if os.environ.get("RANK", "0") == "0":
+        reporter_of(args).say(f"training {run.name} …")  # torch takes seconds to load
+    from tangobench.model.training import checkpoint
+    from tangobench.model.training.runs import run_folder
     from tangobench.model.training.train import Options, train
 
+    checkpoints = run_folder(args.out, run) / "checkpoints"
+    before = checkpoint.latest(checkpoints)
     names = ("out", "microbatch", "checkpoint_every", "stop_at", "tensorboard", "data", "trace")
     given = {name: getattr(args, name) for name in (*names, "validate_every")}
     folder = train(run, Options(device=compute_device(args), **given), reporter_of(args))
     if os.environ.get("RANK", "0") != "0":
         return 0
     then = "the same command without --stop-at" if args.stop_at else f"tangobench eval {folder}"
-    finished(args, f"trained {run.name}", then)
+    done = "checked" if checkpoint.latest(checkpoints) == before else "trained"
+    finished(args, f"{done} {run.name}", then)
     return show(args, {"run": run.name, "folder": str(folder)}, str(folder))
-
-
-def _list(args: argparse.Namespace) -> int:
-    from tangobench.model.training.recipes import runs
-
-    rows = [{"run": r.name, "recipe": r.recipe.name, **_sizes(r.recipe)} for r in runs()]
-    lines = (
-        f"{row['run']:<48} {row['family']:<10} {row['steps']:>6} steps × {row['batch']:>3} rows"
-        f" × {row['context']:>4} tokens of {row['dataset']}"
-        for row in rows
-    )
-    return show(args, rows, *lines)
 
 
 def _chosen_run(args: argparse.Namespace) -> Run:
@@ -168,7 +167,7 @@ def named_run(name: str | None, changes: Sequence[str], pair: str | None = None)
     from tangobench.model.training.recipes import SEED_PAIRS, Run, find
 
     if name is None:
-        raise UsageError("--recipe is missing", kind="usage", fix="`tangobench recipes`")
+        raise UsageError("--recipe is missing", fix="`tangobench recipes`")
     seeds = _pair(pair)
     if name.endswith(".toml"):
         run = Run(recipe_files.read_recipe(Path(name)), *(seeds or SEED_PAIRS[0]))
@@ -185,7 +184,6 @@ def _pair(text: str | None) -> tuple[int, int] | None:
     if found is None:
         raise UsageError(
             f"--seed-pair {text!r} is not two numbers of at most 18 digits",
-            kind="usage",
             fix="write --seed-pair 17,101",
         )
     return None if text is None else (int(found[1]), int(found[2]))
@@ -195,7 +193,7 @@ def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, value in pairs:
         if name in fields:
-            raise UsageError(f"--set {name} is given twice", kind="usage", fix="set it once")
+            raise UsageError(f"--set {name} is given twice", fix="set it once")
         fields[name] = value
     return fields
 
@@ -215,7 +213,7 @@ def compute_device(args: argparse.Namespace) -> str:
     match = re.fullmatch("cpu|cuda(?::([0-9]{1,3}))?", args.device)
     if match is None:
         fix = "use cpu, cuda, cuda:1 or auto"
-        raise UsageError(f"no device {args.device!r}", kind="usage", fix=fix)
+        raise UsageError(f"no device {args.device!r}", fix=fix)
     if args.device != "cpu" and int(match[1] or 0) >= there:
         found = "there is no CUDA device" if not there else f"there are {there} CUDA devices"
         raise UsageError(f"{args.device}: {found}", kind="no-cuda", fix="use --device cpu")
@@ -242,6 +240,7 @@ def _generate(args: argparse.Namespace) -> int:
     examples:
       generate sample-dm_math-tango-s17-101 "What is 12 + 30?"
     """
+    reporter_of(args).say(f"loading {args.run_folder} …")
     from tangobench.eval.scoring.generate import answer
     from tangobench.eval.scoring.results import load_model
     from tangobench.model.training.runs import find_run_folder
@@ -250,7 +249,6 @@ def _generate(args: argparse.Namespace) -> int:
     if not 0 <= args.temperature <= 100 or not 0 <= args.seed < 1 << 63:
         raise UsageError(
             "--temperature or --seed is out of range",
-            kind="usage",
             fix="use a temperature from 0 to 100 and a seed of at least 0",
         )
     folder = find_run_folder(args.run_folder, args.out)
@@ -268,7 +266,7 @@ def _attest(args: argparse.Namespace) -> int:
     with the committed one. The JSON names the device, versions and commit, no host and no path.
 
     options:
-      --recipe NAME =mini-dm_math-tango  what to run
+      --recipe NAME =mini-dm_math-tango  what to run (default: mini-dm_math-tango)
       --steps N =200  default: 200
       --out DIR =out  where datasets are
 
@@ -276,7 +274,8 @@ def _attest(args: argparse.Namespace) -> int:
       attest --recipe sample-dm_math-tango --steps 10
       attest --device cuda > attested.json
     """
-    from tangobench.eval.comparison.attest import attest
+    reporter_of(args).say("checking the kernels …")  # torch takes seconds to load
+    from tangobench.eval.comparison.replicate import attest
 
     run, device = named_run(args.recipe, []), compute_device(args)
     emit_json(attest(run, args.out, device=device, steps=args.steps, reporter=reporter_of(args)))

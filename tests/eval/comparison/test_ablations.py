@@ -9,10 +9,12 @@ import pytest
 from tangobench.cli import main
 from tangobench.errors import UsageError
 from tangobench.eval.comparison import replicate as replication
+from tangobench.eval.comparison import studies
+from tangobench.eval.comparison.analysis import analyse, studies_in, study_tables
 from tangobench.eval.comparison.replicate import ablate
-from tangobench.eval.comparison.replications import ablation_tables, differences, label
+from tangobench.eval.comparison.studies import ablations
 from tangobench.eval.scoring.result_files import read_results
-from tangobench.model.training.recipes import RECIPES, Run, runs
+from tangobench.model.training.recipes import runs
 
 ROOT = "a" * 64
 
@@ -20,6 +22,8 @@ ROOT = "a" * 64
 def result(run, nll, root=ROOT):
     return {
         "run": run.name,
+        "run_sha256": run.sha256,
+        "trained_with": {"code_sha256": "d" * 64},
         "family": run.recipe.family,
         "recipe": run.recipe.as_json(),
         "seeds": {"initialisation": run.init_seed, "data_order": run.order_seed},
@@ -39,21 +43,20 @@ def test_paired_differences_against_numbers_worked_out_by_hand():
     # Differences 0.1, 0.2, 0.3: mean 0.2, standard deviation 0.1, t(2) 4.3027 / √3 = 2.4841.
     results = [result(run, nll) for run, nll in zip(WHOLE, (1.0, 1.5, 1.25), strict=True)]
     results += [result(run, nll) for run, nll in zip(ABLATED, (1.1, 1.7, 1.55), strict=True)]
-    (found,) = differences(results[::-1])
-    assert found["differences"] == pytest.approx([0.1, 0.2, 0.3])
-    assert found["mean"] == pytest.approx(0.2)
-    assert found["interval"] == pytest.approx([0.2 - 0.24841, 0.2 + 0.24841], abs=1e-5)
-    (table,) = ablation_tables([found])
-    assert table.rows[0] == [
-        "TANGO without the null gate",
-        "771,844",
-        "1.450 ± 0.312",
-        "1.250 ± 0.250",
-        "+0.200",
-        "-0.048 … +0.448",
+    found = analyse(ablations("mini"), results[::-1])["contrasts"][0]
+    assert found["per_seed"] == pytest.approx([0.1, 0.2, 0.3])
+    assert found["paired"] == pytest.approx([0.2, 0.2 - 0.24841, 0.2 + 0.24841], abs=1e-5)
+    arms, contrasts = study_tables(ablations("mini"), results)
+    assert [row[5] for row in arms.rows if row[0] == "TANGO"] == ["1.250 ± 0.250"]
+    assert [row[5] for row in arms.rows if "null gate" in row[0]] == ["1.450 ± 0.312"]
+    assert contrasts.rows[0] == [
+        "TANGO without the null gate (minus TANGO)",
+        "+0.200 (-0.048 … +0.448)",
+        "+0.200 (-0.048 … +0.448)",
+        "undecided",
         "+0.100, +0.200, +0.300",
     ]
-    assert "the paper has none" in table.note
+    assert "6 of 27 planned runs" in contrasts.note
 
 
 def test_a_run_without_its_partner_has_no_difference():
@@ -63,19 +66,17 @@ def test_a_run_without_its_partner_has_no_difference():
         result(of("mini-dm_math-wango")[2], 1.0),  # another architecture
         result(of("sample-dm_math-tango")[2], 1.0),  # another size
     ]
-    (found,) = differences([*partners, *(result(run, 2.0) for run in ABLATED)])
-    assert found["scores"] == [2.0] * 3
-    assert found["differences"] == [1.0]
-    assert found["interval"] is None
-    (alone,) = differences([result(ABLATED[0], 2.0)])
-    (table,) = ablation_tables([alone])
-    assert table.rows[0][2:] == ["2.000 (1 of 3 runs)", "missing", "–", "–", "–"]
-    assert differences([result(run, 1.0) for run in WHOLE]) == []
+    found = analyse(ablations("mini"), [*partners, *(result(run, 2.0) for run in ABLATED)])
+    assert found["contrasts"][0]["per_seed"] == [1.0]
+    assert found["contrasts"][0]["paired"] is None
+    (study,) = studies_in([result(ABLATED[0], 2.0)])
+    _, contrasts = study_tables(study, [result(ABLATED[0], 2.0)])
+    assert contrasts.rows[0][1:] == ["–", "–", "not enough runs", "–"]
+    assert not list(studies_in([result(run, 1.0) for run in WHOLE]))
 
 
 def test_every_ablation_says_what_it_changes():
-    labels = [label(r) for r in RECIPES.values() if (r.family, r.profile) == ("ablation", "mini")]
-    assert labels == [
+    assert [name.split(" (minus")[0] for name in ablations("mini").contrasts] == [
         "TANGO without the null gate",
         "TANGO without the temperature",
         "WANGO, window 16 instead of 64",
@@ -89,18 +90,22 @@ def test_every_ablation_says_what_it_changes():
 @pytest.fixture
 def short(monkeypatch):
     """Two seed pairs of three sample ablations and of the whole models, for two steps."""
-
-    def short_runs(family, dataset):
-        small = {"steps": 2, "batch": 4, "warmup": 1, "target_params": 30_000}
-        return [
-            Run(dataclasses.replace(recipe, **small), *pair)
-            for recipe in RECIPES.values()
-            if (recipe.family, recipe.dataset, recipe.profile) == (family, dataset, "sample")
-            and (family == "sample" or recipe.name.endswith(("null_gate", "_16", "_4")))
-            for pair in ((17, 101), (23, 103))
-        ]
-
-    monkeypatch.setattr(replication, "runs", short_runs)
+    small = {"steps": 2, "batch": 4, "warmup": 1, "target_params": 30_000}
+    whole = ablations("sample")
+    kept = ("TANGO", "WANGO", "gate", "16 instead of 64", "4 instead of 2")
+    arms = tuple(
+        dataclasses.replace(
+            arm, recipe=dataclasses.replace(arm.recipe, **small), pairs=((17, 101), (23, 103))
+        )
+        for arm in whole.arms
+        if arm.name.endswith(kept)
+    )
+    names = {arm.name for arm in arms}
+    contrasts = {name: w for name, w in whole.contrasts.items() if w.keys() <= names}
+    study = dataclasses.replace(whole, arms=arms, contrasts=contrasts)
+    monkeypatch.setattr(replication, "ablations", lambda profile: study)
+    monkeypatch.setattr(studies, "ablations", lambda profile: study)
+    return study
 
 
 @pytest.fixture
@@ -120,17 +125,17 @@ def test_ablations_are_trained_scored_resumed_and_kept(
     tmp_path, make_toy_math, short, trained, capsys
 ):
     make_toy_math(tmp_path)
-    summary = ablate("sample", "dm_math", tmp_path, workers=1)
-    assert sorted(trained) == summary["runs"]
+    results = ablate("sample", "dm_math", tmp_path, workers=1)
+    assert sorted(trained) == sorted(run.name for run in short.runs)
     assert len(trained) == 2 * (3 + 2)
-    assert all(len(found["differences"]) == 2 for found in summary["ablations"])
     # A part that is not there changes the function, a window that is never left does not:
     # rows of at most 15 tokens never leave a window of 16.
-    by_name = {found["recipe"]: found["differences"] for found in summary["ablations"]}
-    assert by_name["sample-dm_math-wango-window_16"] == [0.0, 0.0]
-    for change in ("no_null_gate", "heads_4"):
-        assert all(by_name[f"sample-dm_math-tango-{change}"])
-    assert differences(read_results([tmp_path / "results"])) == summary["ablations"]
+    found = {c["contrast"]: c["per_seed"] for c in analyse(short, results)["contrasts"]}
+    gate, window, heads = found.values()
+    assert window == [0.0, 0.0]
+    assert all(gate) and all(heads) and len(gate) == len(heads) == 2
+    kept = read_results([tmp_path / "results"])
+    assert analyse(short, kept) == analyse(short, results)
     trained.clear()
     words = f"replicate --ablations --probes --exact-match --workers 1 --out {tmp_path} --quiet"
     assert main(words.split()) == 0

@@ -147,7 +147,6 @@ def test_the_command_and_the_report_show_them(toy_out, tmp_path, capsys):
         "Differences of exact match",
         "Exact match by module",
         "NLL by novelty of the question",
-        "Ablations",
     ]
     for form in FORMS:
         assert main(["tables", str(toy_out / "results"), "--format", form]) == 0
@@ -157,7 +156,8 @@ def test_the_command_and_the_report_show_them(toy_out, tmp_path, capsys):
     assert main(["tables", str(toy_out / "results"), "--json"]) == 0
     titles = [table["title"] for table in json.loads(capsys.readouterr().out)]
     assert titles[5] == "Validation NLL, DeepMind Mathematics, sample replication"
-    assert titles[6:] == [table.title for table in made]
+    assert [title.partition(":")[0] for title in titles[6:8]] == ["Study ablations"] * 2
+    assert titles[8:] == [table.title for table in made]
     page = write_report(toy_out, tmp_path).parent / "results.html"
     text = page.read_text(encoding="utf-8")
     for table in made:

@@ -6,7 +6,8 @@ import copy
 
 import pytest
 
-from tangobench.eval.comparison.beyond import gap_tables, gaps, model_name
+from tangobench.eval.comparison.beyond import gap_tables, gaps
+from tangobench.eval.comparison.studies import STUDIES
 from tangobench.eval.intervals import wilson
 from tangobench.eval.report.figures import gap_figure
 from tangobench.eval.scoring.result_files import read_results
@@ -42,9 +43,9 @@ def test_means_and_intervals_are_over_the_runs_of_one_recipe(results):
     chosen += [with_tests(run, 9.0, 0) for run in other]
     (gap,) = gaps(chosen)
     assert gap.parts == ["interpolate", "extrapolate"]
-    assert gap.nlls("sample-dm_math-tango")[1:] == [[2.0, 3.0, 4.0], [1.0, 2.0, 3.0]]
+    assert gap.nlls("TANGO")[1:] == [[2.0, 3.0, 4.0], [1.0, 2.0, 3.0]]
     overview, by_module, _ = gap_tables(gap)
-    assert [row[0] for row in overview.rows] == ["TANGO", "TANGO, heads 4"]
+    assert [row[0] for row in overview.rows] == ["TANGO", "TANGO, heads 4 instead of 2"]
     low, high = wilson(10, 40)  # 0, 5 and 10 of 20 in each of two modules
     assert overview.rows[0][3] == "3.000 ± 1.000"
     assert overview.rows[0][5] == f"25.0% ({low:.1%} … {high:.1%})"
@@ -74,7 +75,15 @@ def test_the_picture_has_a_line_per_model_and_names_the_parts(results):
         assert f">{name}</text>" in figure.wide
 
 
-def test_recipes_are_named_by_what_they_change():
-    assert model_name("mini-dm_math-tango-shared_false") == "TANGO, untied"
-    assert model_name("mini-dm_math-wango") == "WANGO"
-    assert model_name("mine") == "mine"
+def test_recipes_are_never_averaged_and_have_names_for_people(results):
+    """Two recipes of one name, and a run that a study has planned."""
+    run = STUDIES["sharing"]("sample").arms[3].runs[0]
+    own = [{**results[0], "run": name, "run_sha256": name} for name in ("a", "b")]
+    own[1]["recipe"] = {**own[1]["recipe"], "lr_peak": 1.0}
+    study = {**results[0], "run": run.name, "run_sha256": run.sha256}
+    (gap,) = gaps([with_tests(one, 1.0, 1) for one in (*own, study)])
+    name = results[0]["recipe"]["name"]
+    labels = [label.replace(f"{name} (", "own (") for label in gap.by_model]
+    assert labels[0] == "TANGO, untied (sharing study)"
+    assert [label[:5] for label in labels[1:]] == ["own ("] * 2
+    assert gap.missing == []

@@ -8,6 +8,7 @@ import pytest
 
 from tangobench.cli import main
 from tangobench.errors import MismatchError, UsageError
+from tangobench.eval.comparison.beyond import beyond_tables
 from tangobench.eval.comparison.runs import groups
 from tangobench.eval.comparison.studies import STUDIES
 from tangobench.eval.comparison.tables import choose, compared, own_tables
@@ -50,6 +51,22 @@ def test_own_runs_come_first_and_recipes_are_never_averaged():
     (table,) = own_tables(made)
     assert [row[1] for row in table.rows if "of 4 runs" not in row[1]] == ["35.500 ± 16.523"]
     assert [row[1] for row in table.rows if "of 4 runs" in row[1]] == ["9.000 (1 of 4 runs)"]
+
+
+def test_own_runs_are_as_many_as_they_are_in_every_table():
+    """Two seed pairs of one recipe miss no third, in probes, proofs and exact match."""
+    groups_of = {"new": {"rows": 1, "nll": 0.5, "sum": 0.5, "count": 1}}
+    more = {
+        "probes": {"dm_math": {"novelty": {"definition": "How.", "groups": groups_of}}},
+        "exact_match": {"shares": {"all": {"correct": 1, "tried": 4}}, "wrong": []},
+        "proof_check": {
+            **{"checker": "wasm", "limit": None, "generated": 4, "checked": 4, "proved": 2},
+            **{"failed": {"error": 2}, "unchecked": {}},
+        },
+    }
+    made = [result(Run(WIDE, seed, 101), 2.0) | more for seed in (17, 23)]
+    cells = [cell for table in beyond_tables(made) for row in table.rows for cell in row]
+    assert len(cells) > 10 and not [cell for cell in cells if "runs)" in cell]
 
 
 def test_another_seed_pair_of_a_known_recipe_is_ones_own():
@@ -102,3 +119,5 @@ def test_the_command_compares_shipped_runs(tmp_path, capsys):
         )
     ]
     assert ", ".join(f"{value:+.3f}" for value in expected) in capsys.readouterr().out
+    assert main(["compare", f"{names[0]}-s17-101", "--out", str(tmp_path)]) == 0
+    assert ": 1 run**" in capsys.readouterr().out

@@ -95,5 +95,9 @@ def test_the_command_trains_resumes_and_shows_a_table(tmp_path, monkeypatch, cap
     capsys.readouterr()
     path.write_bytes(before.replace(b"flash", b"flasg").replace(b'"gau"', b'"gav"'))
     assert main(words) == 4
+    path.write_bytes(before)
+    capsys.readouterr()
     assert main([*words, "--plan", "--json"]) == 0
-    assert "recall-gau-s17-101" in json.loads(capsys.readouterr().out)["runs"]
+    planned = json.loads(capsys.readouterr().out)
+    assert "recall-gau-s17-101" in planned["runs"] and planned["finished"] == 2
+    assert planned["core_hours"] == 0

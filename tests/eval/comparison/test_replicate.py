@@ -1,11 +1,14 @@
-"""The replication: every run once, what is finished kept, what is missing made."""
+"""The replication: every run once, what is finished kept, what is missing made; `attest`."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
+import socket
 
 import pytest
 
+from tangobench.cli import main
 from tangobench.errors import CorruptionError, UsageError
 from tangobench.eval.comparison import replicate as module
 from tangobench.eval.comparison.replicate import replicate
@@ -80,3 +83,17 @@ def test_an_unknown_replication_names_those_there_are(tmp_path):
     with pytest.raises(UsageError) as caught:
         replicate("mini", "fineweb", tmp_path)
     assert "dm_math, lean" in caught.value.fix
+
+
+def test_an_attestation_says_nothing_about_where_it_was_made(tmp_path, make_toy_math, capsys):
+    make_toy_math(tmp_path)
+    words = ["attest", "--recipe", "sample-dm_math-flash", "--steps", "3", "--device", "cpu"]
+    assert main([*words, "--out", str(tmp_path), "--quiet"]) == 0
+    text = capsys.readouterr().out
+    found = json.loads(text)
+    assert found["kernel"] == {"chosen": "strips", "refused": None}
+    assert found["training"]["steps"] == 3
+    assert found["training"]["planned_for"] == "cpu"
+    assert found["training"]["step_seconds"] > 0 < found["training"]["planned_step_seconds"]
+    assert found["data"]["as_committed"] is False  # toy rows are not the committed sample
+    assert str(tmp_path) not in text and socket.gethostname() not in text

@@ -14,14 +14,17 @@ from tangobench.cli import main
 from tangobench.commands._common import FORMS
 from tangobench.errors import MismatchError
 from tangobench.eval import published
-from tangobench.eval.comparison.replications import (
+from tangobench.eval.comparison.runs import spread
+from tangobench.eval.comparison.tables import (
+    compute,
+    nll_table,
+    paper_tables,
+    parameters,
     replication_tables,
     summarise,
     summary_tables,
     verdict,
 )
-from tangobench.eval.comparison.runs import spread
-from tangobench.eval.comparison.tables import compute, nll_table, paper_tables, parameters
 from tangobench.eval.costs.speed import speed_tables
 from tangobench.eval.published import CLAIMS
 from tangobench.eval.render import Table, render

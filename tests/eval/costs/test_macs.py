@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangobench.eval.costs import macs
-from tangobench.model.config import ARCHS, ModelConfig, published
+from tangobench.model.config import ARCHS, SCALING, ModelConfig, formula, printed, published
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ from tangobench.model.config import ARCHS, ModelConfig, published
 )
 def test_every_printed_count(arch, dataset, text):
     config = published(arch, dataset)
-    assert macs.printed(sum(macs.formula(config, config.context).values())) == text
+    assert printed(sum(formula(config, config.context).values())) == text
 
 
 @pytest.mark.parametrize("dataset", ("fineweb", "lean", "dm_math"))
 @pytest.mark.parametrize("arch", ARCHS)
 def test_trace_agrees_term_by_term(arch, dataset):
     config = published(arch, dataset)
-    assert macs.traced(config, config.context) == macs.formula(config, config.context)
+    assert macs.traced(config, config.context) == formula(config, config.context)
 
 
 @settings(max_examples=20, deadline=None)
@@ -44,7 +44,7 @@ def test_trace_agrees_at_other_sizes(arch, width, depth, chunks):
     config = ModelConfig(
         arch=arch, width=16 * width, d_model=32, heads=4, depth=depth, vocabulary=9, qk_width=6
     )
-    assert macs.traced(config, 256 * chunks) == macs.formula(config, 256 * chunks)
+    assert macs.traced(config, 256 * chunks) == formula(config, 256 * chunks)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_trace_agrees_at_other_sizes(arch, width, depth, chunks):
 )
 def test_variants_cost_what_their_blocks_cost(arch, fields):
     config = dataclasses.replace(published(arch, "dm_math"), width=64, **fields)
-    assert macs.traced(config, 256) == macs.formula(config, 256)
+    assert macs.traced(config, 256) == formula(config, 256)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_scaling_is_what_the_formula_does(arch):
     config = published(arch, "fineweb")
-    short, long = (sum(macs.formula(config, t).values()) / t for t in (4096, 16384))
-    assert macs.SCALING[arch] == ("linear" if short == long else "quadratic")
+    short, long = (sum(formula(config, t).values()) / t for t in (4096, 16384))
+    assert SCALING[arch] == ("linear" if short == long else "quadratic")

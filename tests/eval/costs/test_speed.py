@@ -1,5 +1,6 @@
 """Wall-clock and memory: real processes, and requests that cannot be met."""
 
+import importlib
 import json
 from pathlib import Path
 
@@ -7,8 +8,10 @@ import pytest
 
 from tangobench import cli
 from tangobench.errors import UsageError
-from tangobench.eval.costs import macs, speed
-from tangobench.eval.costs.speed import Job
+from tangobench.eval.costs import speed, timing
+from tangobench.eval.costs.speed import Job, speed_tables
+from tangobench.eval.report import models
+from tangobench.model.config import formula
 
 
 @pytest.mark.parametrize("task", speed.TASKS)
@@ -20,7 +23,7 @@ def test_a_process_of_its_own_measures(task):
     # At least the 0.8 million weights, trained with gradients and two moments.
     assert found["peak_bytes"] > (4 if task == "train" else 1) * 4 * 772_000
     assert found["peak_bytes"] < 2e9
-    expected = sum(macs.formula(job.config(), 300).values()) // 300
+    expected = sum(formula(job.config(), 300).values()) // 300
     assert found["forward_macs_per_token"] == expected
     assert found["scaling"] == "linear"
 
@@ -39,16 +42,16 @@ def test_the_prompt_is_no_part_of_the_peak_of_decoding():
 
 @pytest.mark.parametrize(("cpu_seconds", "disturbed"), [(1.3, True), (1.9, False), (3.8, False)])
 def test_less_than_a_core_is_marked(monkeypatch, cpu_seconds, disturbed):
-    monkeypatch.setattr(speed, "_timed", lambda run, device: (2.0, cpu_seconds))
-    found = speed.measure_here(Job(arch="gau", task="decode", length=8))
+    monkeypatch.setattr(timing, "_timed", lambda run, device: (2.0, cpu_seconds))
+    found = timing.measure_here(Job(arch="gau", task="decode", length=8))
     assert found["disturbed"] is disturbed
 
 
 def test_repetitions_that_differ_are_marked(monkeypatch):
     for others, disturbed in ((1.1, False), (1.3, True)):
         walls = iter([9.0, *[others] * 2, 1.0, *[others] * 2])
-        monkeypatch.setattr(speed, "_timed", lambda run, device, walls=walls: [next(walls)] * 2)
-        found = speed.measure_here(Job(arch="gau", task="decode", length=8))
+        monkeypatch.setattr(timing, "_timed", lambda run, device, walls=walls: [next(walls)] * 2)
+        found = timing.measure_here(Job(arch="gau", task="decode", length=8))
         assert found["seconds"] == 1.0  # the best; the first is not counted
         assert found["spread"] == others
         assert found["disturbed"] is disturbed
@@ -57,8 +60,8 @@ def test_repetitions_that_differ_are_marked(monkeypatch):
 def test_the_recorded_measurements_are_marked():
     recorded = Path(__file__).parents[3] / "bench" / "results" / "speed.json"
     for case in json.loads(recorded.read_bytes())["cases"]:
-        expected = case["cpu_seconds"] < speed.UNDISTURBED * case["seconds"]
-        expected |= case["spread"] > speed.STEADY
+        expected = case["cpu_seconds"] < timing.UNDISTURBED * case["seconds"]
+        expected |= case["spread"] > timing.STEADY
         assert case["disturbed"] is (case["device"] == "cpu" and expected)
 
 
@@ -107,3 +110,24 @@ def test_command_saves_what_it_prints(capsys, tmp_path, monkeypatch):
     assert [(c["tokens_per_second"], c["rounds"]) for c in cases] == [(7.0, 2), (9.0, 2)]
     assert cli.main(["model", "speed", "--arch", "mamba"]) == 2
     assert cli.main(["model", "speed", "--device", "cuda:7", "--lengths", "8"]) == 2
+
+
+PLAIN = """
+from tangobench.model import config, language
+class Plain(language.BLOCKS["untied_transformer"]): pass
+language.register("plain", Plain, config._transformer_params, shared=True)
+"""
+
+
+def test_a_registered_architecture_is_measured_without_a_formula(tmp_path, monkeypatch):
+    (tmp_path / "plain_block.py").write_text(PLAIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("plain_block")
+    found = speed.measure(Job(arch="plain", task="train", length=16))
+    assert found["tokens_per_second"] > 0 and found["forward_macs_per_token"] is None
+    file = tmp_path / "speed.json"
+    file.write_text(json.dumps({"machine": {"device": "a", "torch": "2"}, "cases": [found]}))
+    (table,) = speed_tables(speed.read_speed(file))
+    (figure,) = models.speed(speed.read_speed(file), "yours")["figures"]
+    assert ">plain<" in figure.wide
+    assert (table.rows[0][0], table.rows[0][-2:]) == ("plain", ["–", "–"])

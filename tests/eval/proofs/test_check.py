@@ -182,9 +182,9 @@ def test_the_command_adds_to_the_result(out: Path, monkeypatch, capsys) -> None:
     assert main(["check-proofs", run.name, "--out", str(out), "--limit", "1"]) == 0
     shown = capsys.readouterr()
     assert "checked proofs" in shown.out
-    assert "generate: 1 unit in" in shown.err and "check: 1 unit in" in shown.err
+    assert "generate: 1 proof in" in shown.err and "check: 1 proof in" in shown.err
     assert main(["check-proofs", str(run), "--limit", "4"]) == 0
-    assert "generate: 4 units in 0.0 s, 4 kept from before" in capsys.readouterr().err
+    assert "generate: 4 proofs in 0.0 s, 4 kept from before" in capsys.readouterr().err
 
 
 def test_silence_is_no_proof(dataset) -> None:
@@ -291,6 +291,6 @@ def test_progress_counts_what_was_kept(dataset, tmp_path) -> None:
         reporter = Reporter(stream=stream)
         check_proofs(model, dataset, Believer(), limit=COUNT, log=log, reporter=reporter)
     first, second = stream.getvalue().split("\n")[:2], stream.getvalue().split("\n")[2:4]
-    assert [line.split(" units")[0] for line in first] == [f"generate: {COUNT}", f"check: {COUNT}"]
+    assert [line.split(" proofs")[0] for line in first] == [f"generate: {COUNT}", f"check: {COUNT}"]
     assert "kept" not in "".join(first)
     assert f"{COUNT} kept from before" in second[0] and "kept from before" in second[1]

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tangobench.eval.report.charts import Effect, forest, heat_map, histogram, lines, scatter
-from tangobench.eval.report.drawing import WIDE, Axis, Scale, Series, coordinate, plain, short
+from tangobench.eval.report.charts import Effect, forest, heat_map, histogram, plot
+from tangobench.eval.report.drawing import WIDE, Axis, Scale, Series, c, plain, short
 from tangobench.model.config import printed
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
@@ -25,35 +25,35 @@ def _line_chart(**more):
         ),
         Series(key="gau", label="C", x=[1, 2, 4], y=[1, 2, 3]),
     ]
-    return lines(
-        "A title", series, x=Axis(label="x"), y=Axis(label="y"), description="Two lines.", **more
-    )
+    return plot("A title", series, x=Axis(label="x"), y=Axis(label="y"), **more)
+
+
+def _points(series, **axis):
+    axes = {"x": Axis(label="x", **axis), "y": Axis(label="y")}
+    return plot("S", series, **axes, joined=False, dots="shown")
+
+
+def _map():
+    columns = [("Long", "L"), ("Other", "O")]
+    return heat_map("M", columns, {"one": [0.1, None], "two": [0.2, 0.3]})
 
 
 CHARTS = {
     "lines": _line_chart,
-    "scatter": lambda: scatter(
-        "S",
+    "points": lambda: _points(
         [Series(key="wango", label="W", x=[10, 1000], y=[1, 2], low=[0.5, 1.5], high=[1.5, 2.5])],
-        x=Axis(label="x", log=True),
-        y=Axis(label="y"),
-        description="Points.",
+        log=True,
     ),
     "histogram": lambda: histogram(
-        "H", [0, 5, 10], [3, 7], x=Axis(label="x"), y=Axis(label="n", low=0), description="Bars."
-    ),
-    "heat map": lambda: heat_map(
-        "M",
-        ["one", "two"],
-        [("Long", "L"), ("Other", "O")],
-        [[0.1, None], [0.2, 0.3]],
-        description="Cells.",
+        "H", [0, 5, 10], [3, 7], x=Axis(label="x"), y=Axis(label="n", low=0), note="two bars"
     ),
     "forest": lambda: forest(
         "F",
         [
             Effect(key="tango", label="T", mean=0.0, interval=None, verdict="lowest mean"),
-            Effect(key="gau", label="G", mean=0.2, interval=(-0.1, 0.5), verdict="no clear gap"),
+            Effect(
+                key="gau", label="G", mean=0.2, interval=(-0.1, 0.5), verdict="no clear gap to T"
+            ),
         ],
         x=Axis(label="difference"),
         description="Differences.",
@@ -113,7 +113,7 @@ def test_every_point_has_a_tip_and_the_band_is_drawn():
 
 def test_end_labels_keep_apart():
     series = [Series(key="tango", label=f"S{i}", x=[0, 1], y=[0, 1 + i / 1000]) for i in range(6)]
-    figure = lines("T", series, x=Axis(label="x"), y=Axis(label="y"), description="d")
+    figure = plot("T", series, x=Axis(label="x"), y=Axis(label="y"))
     places = [
         float(y) for y in re.findall(r'class="end-label[^"]*" x="\S+" y="([^"]+)"', figure.wide)
     ]
@@ -130,9 +130,9 @@ def test_a_bar_is_as_high_as_its_count():
 
 
 def test_heat_map_levels_follow_gaps_to_the_best_of_a_row_which_is_framed():
-    drawing = CHARTS["heat map"]().wide
-    assert re.findall(r'class="cell ([\w ]+)"', drawing) == ["h0 best", "none", "h0 best", "h8"]
-    assert re.findall(r'class="cell-text[^>]*>([^<]+)<', drawing) == ["0.10", "–", "0.20", "+0.10"]
+    rows = _map().rows
+    assert rows["one"] == [("h0 best", "0.10", "0.100"), ("none", "–", "–")]
+    assert rows["two"] == [("h0 best", "0.20", "0.200"), ("h8", "+0.10", "0.300")]
 
 
 def test_a_forest_line_spans_its_interval_and_says_its_verdict():
@@ -144,8 +144,11 @@ def test_a_forest_line_spans_its_interval_and_says_its_verdict():
     assert (high - low) / (right - left) == pytest.approx(
         0.6 / 0.2, rel=0.01
     )  # ticks are 0.2 apart
-    assert "no clear gap</text>" in drawing
-    assert CHARTS["forest"]().table.rows[1] == ("G", "+0.200", "-0.100 to +0.500", "no clear gap")
+    assert "no clear gap to T</text>" in drawing
+    # A phone has no room for the model's name and a whole verdict on one line.
+    assert "no clear gap</text>" in CHARTS["forest"]().narrow
+    said = ("G", "+0.200", "-0.100 to +0.500", "no clear gap to T")
+    assert CHARTS["forest"]().table.rows[1] == said
 
 
 @example([0.0, 2.2250738585072014e-308], 2, True)
@@ -191,7 +194,7 @@ def test_short_numbers(value, text):
 def test_other_numbers():
     assert (plain(1234567), plain(0.12345), plain(3.0)) == ("1,234,567", "0.123", "3")
     assert (printed(848_600_000_000), printed(9_436_000_000_000)) == ("848.60B", "9.44T")
-    assert (coordinate(1.04), coordinate(2.0), coordinate(-0.26)) == ("1", "2", "-0.3")
+    assert (c(1.04), c(2.0), c(-0.26)) == ("1", "2", "-0.3")
     assert WIDE > 700
 
 
@@ -208,7 +211,7 @@ def test_point_labels_stay_in_the_picture_and_apart():
         Series(key="tango", label="A model with a long name", x=[x], y=[y])
         for x, y in ((1.0, 1.0), (1.0, 1.02), (1.02, 1.0), (9.0, 1.0), (9.0, 1.01))
     ]
-    drawing = scatter("S", series, x=Axis(label="x"), y=Axis(label="y"), description="d").wide
+    drawing = _points(series).wide
     found = re.findall(r'class="end-label f-tango( end)?" x="(\S+)" y="(\S+)"', drawing)
     wide = 7.2 * len("A model with a long name")
     boxes = [(float(x) - (wide if end else 0), float(y)) for end, x, y in found]

@@ -30,7 +30,7 @@ class Rows:
 def scored_as(stream, nats):
     """Every target costs `nats`."""
     count = sum(int(mask.sum()) for _, mask in stream.rows)
-    return Scored(np.full(count, nats), *(np.zeros(count, np.int64),) * 3)
+    return Scored(np.full(count, nats), *(np.zeros(count, np.int64),) * 4)
 
 
 def text_rows(text, *, end):

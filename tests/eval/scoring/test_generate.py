@@ -11,10 +11,12 @@ import torch
 from tangobench.cli import main
 from tangobench.eval.scoring import generate
 from tangobench.eval.scoring.generate import exact_match
+from tangobench.eval.scoring.nll import score
 from tangobench.eval.scoring.result_files import read_result
 from tangobench.eval.scoring.results import evaluate
 from tangobench.model import build
 from tangobench.model.language import DecodeState, LanguageModel
+from tangobench.model.training.loader import Stream
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline.dm_math.vocabulary import EOS, PAD, SEP, SYMBOLS
@@ -24,14 +26,14 @@ from tangobench.pipeline.reading import open_dataset
 class Scripted:
     """Says what a rule makes of everything so far; decoded by the loop that real models use."""
 
-    embed = torch.zeros(1)
+    embed = torch.eye(73)
     generate = LanguageModel.generate
 
     def __init__(self, rule):
         self.rule = rule
 
-    def __call__(self, tokens):
-        """Logits of every position, as in a parallel pass."""
+    def hidden(self, tokens):
+        """Logits of every position, as in a parallel pass; the embedding changes nothing."""
         prefixes = [[row[: n + 1] for n in range(len(row))] for row in tokens.tolist()]
         chosen = torch.tensor([[self.rule(tuple(p)) for p in row] for row in prefixes])
         return torch.nn.functional.one_hot(chosen, 73).float()
@@ -64,6 +66,14 @@ def says(text):
     return Scripted(rule)
 
 
+def answered(model, questions, *, tokens_at_once=4096, **options):
+    """Scores every row, then judges the answers."""
+    stream = Stream(questions, "default", "validation", context=256)
+    scored = score(model, stream, tokens_at_once=tokens_at_once)
+    stream.close()
+    return exact_match(model, questions, scored, **options)
+
+
 @pytest.fixture(scope="module")
 def questions(toy_out):
     """18 questions for I + C in three phrases (I of 0, 1; C of 0 to 8, also the combination)."""
@@ -78,7 +88,7 @@ def knows_everything(questions):
 
 def test_against_numbers_worked_out_by_hand(questions):
     # 5 is right for 0 + 5 (algebra, hard) and 1 + 4 (algebra, medium): 2 of 18, 2 of 6.
-    shares = exact_match(says("5"), questions).shares()
+    shares = answered(says("5"), questions).shares()
     assert shares["all"]["correct"] == 2
     assert shares["all"]["tried"] == 18
     assert shares["all"]["share"] == pytest.approx(1 / 9)
@@ -96,7 +106,7 @@ def test_against_numbers_worked_out_by_hand(questions):
 
 
 def test_every_grouping_adds_up(questions):
-    shares = exact_match(says("5"), questions).shares()
+    shares = answered(says("5"), questions).shares()
     for kind in ("module:", "difficulty:", "combination:"):
         parts = [found for name, found in shares.items() if name.startswith(kind)]
         assert sum(found["tried"] for found in parts) == 18
@@ -104,7 +114,7 @@ def test_every_grouping_adds_up(questions):
 
 
 def test_knowing_everything_is_all_right(questions):
-    report = exact_match(knows_everything(questions), questions, batch=5)
+    report = answered(knows_everything(questions), questions, tokens_at_once=50)
     assert report.shares()["all"]["share"] == 1.0
     assert report.shares()["all"]["high"] == 1.0
     assert report.wrong == []
@@ -122,14 +132,14 @@ def test_knowing_everything_is_all_right(questions):
     ids=["never-stops", "longer", "leading-space", "leading-zero", "empty"],
 )
 def test_no_other_string_counts(questions, text, shown):
-    report = exact_match(says(text), questions)
+    report = answered(says(text), questions)
     assert report.shares()["all"]["correct"] == 0
     assert {wrong["generated"] for wrong in report.wrong} == {shown}
     assert len(report.wrong) == 18
 
 
 def test_padding_is_no_answer(questions):
-    report = exact_match(Scripted(lambda _: PAD), questions, keep_wrong=2)
+    report = answered(Scripted(lambda _: PAD), questions, keep_wrong=2)
     assert report.shares()["all"]["correct"] == 0
     assert len(report.wrong) == 2
     assert report.wrong[0]["generated"] == "<pad>" * 31
@@ -141,7 +151,7 @@ def test_padding_is_no_answer(questions):
 def test_which_rows_share_a_batch_changes_nothing(questions, arch):
     recipe = dataclasses.replace(RECIPES[f"sample-dm_math-{arch}"], target_params=30_000)
     model = build(recipe.model_config(), seed=3, dtype=torch.float64)
-    alone, together = (exact_match(model, questions, batch=n) for n in (1, 7))
+    alone, together = (answered(model, questions, tokens_at_once=n) for n in (1, 100))
     assert alone.shares() == together.shares()
     assert sorted(map(str, alone.wrong)) == sorted(map(str, together.wrong))
 
@@ -161,7 +171,7 @@ def test_a_parallel_pass_judges_as_decoding_does(questions, monkeypatch):
     found = []
     for close in (0.0, 1e9):  # decode nothing, decode everything
         monkeypatch.setattr(generate, "_CLOSE", close)
-        found.append(exact_match(model, questions, keep_wrong=0).shares())
+        found.append(answered(model, questions, keep_wrong=0).shares())
     assert found[0] == found[1]
     assert 0 < found[0]["all"]["correct"] < 18
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 from safetensors.torch import load
 
-from tangobench.eval.scoring.nll import token_nll
+from tangobench.eval.scoring.nll import token_scores
 from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.model import build
 from tangobench.model.training.loader import Batch
 from tangobench.model.training.recipes import Recipe
 from tangobench.pipeline.core.lock import committed_lock
-from tangobench.pipeline.dm_math.draw import draw
+from tangobench.pipeline.dm_math.stages import draw
 from tangobench.pipeline.dm_math.vocabulary import encode
 
 KEPT = sorted((Path(__file__).parent / "checkpoints").glob("*.safetensors"))
@@ -66,7 +66,7 @@ def test_the_committed_nlls_are_those_of_the_weights(path, questions, results):
     model.load_state_dict(load(path.read_bytes()))
     torch.set_num_threads(1)
     for name, rows in questions.items():
-        found = token_nll(model, batch_of(rows), "fp32")
+        found = token_scores(model, batch_of(rows), "fp32")[0]
         wanted = result["breakdowns"]["dm_math"]["combination"][name]
         assert len(found) == wanted["count"]
         assert found.sum() == pytest.approx(wanted["sum"], rel=1e-5)

@@ -9,12 +9,13 @@ import stat
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from tangobench.errors import UsageError
+from tangobench.errors import TangobenchError, UsageError
 from tangobench.flows import _api
 from tangobench.flows.local import process as _process
 from tangobench.flows.local import server
@@ -22,6 +23,9 @@ from tangobench.flows.local.place import Place, State, remove_toml, write_toml
 from tangobench.flows.local.process import alive
 
 URL = "http://127.0.0.1:14999/api"
+GONE = _process.Process(
+    pid=4_000_000, started=1.0, command=("p", "-m", "tangobench.flows.local.serve")
+)
 USERS = '[api]\nurl = "http://127.0.0.1:14998/api"\n'
 
 
@@ -62,6 +66,9 @@ ODD = {
     "another field": json.dumps({"url": URL, "server": None, "worker": None, "more": 1}),
     "no url": json.dumps({"url": None, "server": None, "worker": None}),
     "url of a file": json.dumps({"url": "file:///etc", "server": None, "worker": None}),
+    "no port": json.dumps({"url": "http://127.0.0.1:abc/api", "server": None, "worker": None}),
+    "port 99999": json.dumps({"url": "http://127.0.0.1:99999/api", "server": None, "worker": None}),
+    "a null in the url": json.dumps({"url": f"{URL}\0", "server": None, "worker": None}),
     "a version before": json.dumps(
         {"url": URL, "server": {"pid": 7, "started": "1"}, "worker": None}
     ),
@@ -111,6 +118,44 @@ def test_a_state_that_is_no_file_does_not_hang(place, kind, capsys):
     assert "state.json.odd" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("file", ["lock", "auth"])
+@pytest.mark.parametrize("kind", ["pipe", "link", "folder"])
+def test_files_of_the_state_that_are_none(place, tmp_path, file, kind):
+    """Nothing hangs, nothing outside is emptied, and what cannot be replaced is named."""
+    path, precious = place.folder / file, tmp_path / "precious"
+    precious.write_text("mine")
+    place.save(State(url=URL, server=GONE))
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to(precious)
+    else:
+        path.mkdir()
+    refused = kind == "folder" or (kind, file) == ("link", "lock")
+    with pytest.raises(TangobenchError, match=str(path)) if refused else nullcontext():
+        server.down(place)
+    assert precious.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["prefect.toml", ".env", "pyproject.toml"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "no text"])
+def test_settings_that_cannot_be_read_configure_nothing(place, name, kind):
+    path = place.root / name
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.write_bytes(b"\xff")
+    assert _api.configured_url(place.root) is None
+
+
+def test_a_users_server_is_not_asked_when_nothing_of_ours_runs_on_it(place, monkeypatch):
+    monkeypatch.setattr(_api, "answers", lambda *_, **__: pytest.fail("it was asked"))
+    place.save(State(url="http://192.0.2.1/api"))
+    assert server.down(place) is not None
+
+
 @pytest.mark.parametrize("part", ["server", "worker"])
 @pytest.mark.parametrize("command", ["true", "ours"])
 def test_a_forged_pid_is_never_signalled(place, bystander, part, command):
@@ -137,10 +182,7 @@ def test_another_life_of_a_pid_is_not_alive(bystander, field):
 
 
 def test_a_stale_state_is_reported_and_removed(place, capsys):
-    gone = _process.Process(
-        pid=4_000_000, started=1.0, command=("p", "-m", "tangobench.flows.local.serve")
-    )
-    place.save(State(url=URL, server=gone))
+    place.save(State(url=URL, server=GONE))
     assert server.down(place) is not None
     assert "no longer running: the server" in capsys.readouterr().err
     assert place.load() is None
@@ -211,9 +253,9 @@ def other():
 def test_another_program_at_the_configured_address_is_not_used(place, other, monkeypatch):
     monkeypatch.setenv("PREFECT_API_URL", other)
     assert not _api.answers(other)
-    with pytest.raises(UsageError, match="not a Prefect API") as caught:
+    with pytest.raises(UsageError, match="no Prefect API answers") as caught:
         server.up(place)
-    assert caught.value.kind == "prefect-port-taken"
+    assert caught.value.kind == "prefect-unreachable"
     assert not (place.folder / "state.json").exists()
 
 
@@ -221,10 +263,7 @@ def test_whoever_took_the_port_of_our_last_server_is_not_asked(place, monkeypatc
     """Its answers, however right, come without our process: the secret must not go there."""
     asked = []
     monkeypatch.setattr(_api, "answers", lambda *args, **options: asked.append(args) or True)
-    gone = _process.Process(
-        pid=4_000_000, started=1.0, command=("p", "-m", "tangobench.flows.local.serve")
-    )
-    place.save(State(url=URL, server=gone))
+    place.save(State(url=URL, server=GONE))
     write_toml(place, State(url=URL))
     monkeypatch.setenv("PREFECT_API_URL", URL)  # as `prefect-env` leaves it in a shell
     monkeypatch.setattr(server, "_start_server", lambda place, port: ("started", port))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 
 import pytest
 from training import tiny_run
@@ -57,7 +59,8 @@ def test_events_hold_the_numbers(tmp_path, monkeypatch):
         def close(self):
             seen.append("closed")
 
-    monkeypatch.setattr(metrics, "_event_writer", lambda folder, first: Writer())
+    package = types.SimpleNamespace(SummaryWriter=lambda folder, purge_step: Writer())
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", package)
     write(tmp_path / "metrics.jsonl", 0, 4)
     seen.clear()
     log = MetricsLog(tmp_path / "metrics.jsonl", first_step=4, tensorboard=True)

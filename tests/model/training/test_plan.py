@@ -1,6 +1,7 @@
 """Plans of training: arithmetic by hand, chips by their data sheets, what fits in memory."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,6 +42,14 @@ def test_parts_and_hours_of_a_published_run(tango):
     assert tango["hours_arithmetic"] < tango["hours"]
     assert tango["row_tokens"]["source"] > tango["row_tokens"]["proof"] > 100
     assert tango["fits"] and 1e9 < tango["peak_bytes"] < 80e9
+
+
+@pytest.mark.parametrize("arch", ("tango", "wango"))
+def test_the_page_tells_what_is_planned(arch):
+    planned = plan.plan(RECIPES[f"fineweb-{arch}-4"], plan.chip("h100"))
+    page = (Path(__file__).parents[3] / "docs" / "gpu.md").read_text()
+    told = f"{planned['hours']:.1f} and {planned['hours_arithmetic']:.1f}"
+    assert f"{arch.upper()} {told}" in page.replace("TANGO: ", "TANGO ")
 
 
 def test_what_does_not_fit_is_recomputed_first():

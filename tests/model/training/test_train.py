@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from tangobench.model.training.distributed import World
 from tangobench.model.training.loader import Loader
 from tangobench.model.training.metrics import read_metrics
 from tangobench.model.training.recipes import RECIPES, Run
-from tangobench.model.training.train import Options, accumulate, train
+from tangobench.model.training.train import Options, _stopped_by_sigterm, accumulate, train
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.reading import open_dataset
 
@@ -187,6 +188,18 @@ def test_out_of_memory_names_the_microbatch_to_try(out, small_memory):
     assert "--microbatch 2" in caught.value.fix
 
 
+def test_several_terms_at_once_are_one_request(monkeypatch):
+    """A launcher that is killed sends one from each of its threads; one later ends the run now."""
+    asked = types.SimpleNamespace(stopping=False)
+    with _stopped_by_sigterm(asked):
+        for _ in range(3):
+            signal.raise_signal(signal.SIGTERM)
+        assert asked.stopping
+        monkeypatch.setattr("tangobench.model.training.train._ONE_REQUEST", -1.0)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+
+
 def test_automatic_microbatches_shrink_and_go_on(out, small_memory):
     expected = read_metrics(train(short_run(name="a"), Options(out=out)) / "metrics.jsonl")
     small_memory()
@@ -199,7 +212,7 @@ def test_on_a_cpu_the_rows_at_once_depend_on_the_recipe_alone(monkeypatch):
     """Other microbatches round differently: a resumed run must not go by what is free now."""
     model = build(RECIPES["mini-dm_math-tango"].model_config())
     monkeypatch.setattr(os, "sysconf", lambda name: 1)  # a machine without any memory
-    assert plan.microbatch(model, 32, 256, "fp32") == 8
+    assert plan.microbatch(model, 32, 256, "fp32") == 4
     assert plan.microbatch(model, 6, 256, "fp32") == 4
     assert plan.microbatch(model, 32, 8192, "fp32") == 1
 
@@ -227,6 +240,8 @@ def test_a_step_that_is_passed_already_is_said(out, capsys):
     said = capsys.readouterr().err
     assert "is at step 2 already" in said
     assert "going on" not in said
+    # The second command took no step, so it trained nothing.
+    assert said.count("trained ") == said.count("checked ") == 1
 
 
 def test_a_narrow_terminal_still_shows_time_left_and_loss(out, monkeypatch):

@@ -70,7 +70,8 @@ def test_without_a_terminal_loss_and_nll_are_printed(out):
     row = read_metrics(out / "runs" / tiny_run().name / "metrics.jsonl")[-1]
     assert [line.partition(":")[0] for line in lines[:2]] == ["step 3", "step 6"]
     assert f"{STEPS} steps" in lines[-2]
-    for part in (f"{row['loss']:.4f}", f"{row['validation_nll']['default']:.4f}", "tokens/s"):
+    nll = f"{row['validation_nll']['default']:.4f} on 4 rows"
+    for part in (f"{row['loss']:.4f}", nll, "tokens/s"):
         assert part in lines[-1]
 
 

@@ -7,10 +7,12 @@ import io
 import json
 import logging
 import re
+from collections import Counter
 from pathlib import Path
 
 import huggingface_hub
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tangobench.catalogue import CATALOGUE, COLUMNS
@@ -98,6 +100,28 @@ def test_lengths_are_those_of_the_rows(sample):
         assert f"| ≤ {bound:,} | {count:,} |" in text
 
 
+def test_documents_and_tokens_by_dump_are_those_of_the_rows(sample):
+    folder = sample("fineweb") / "fineweb-sample"
+    files = sorted((folder / "decisions").glob("*.parquet"))
+    dumps = [dump for file in files for dump in pq.read_table(file)["dump"].to_pylist()]
+    documents, tokens = Counter(), Counter()
+    for split in ("train", "validation"):
+        for path in sorted(folder.glob(f"{split}-*.arrow")):
+            for row in pa.ipc.open_stream(path.read_bytes()).read_all().to_pylist():
+                stops = [*row["doc_start"][1:], len(row["tokens"])]
+                for span, document in enumerate(row["doc_index"]):
+                    key = split, dumps[document]
+                    tokens[key] += stops[span] - row["doc_start"][span]
+                    documents[key] += row["doc_offset"][span] == 0
+    text = (folder / "README.md").read_text()
+    table = text.partition("## Rows by dump")[2].partition("##")[0]
+    found = re.findall(
+        r"^\| (\w+) \| (CC-MAIN\S+) \| ([\d,]+) \| ([\d,]+) \|$", table, re.MULTILINE
+    )
+    expected = [(*key, f"{documents[key]:,}", f"{tokens[key]:,}") for key in sorted(tokens)]
+    assert found == expected and len(found) > 6
+
+
 @pytest.mark.parametrize(
     ("licence", "expected"),
     [("CC-BY-4.0", ("cc-by-4.0", None)), ("My terms", ("other", "My terms"))],
@@ -105,7 +129,7 @@ def test_lengths_are_those_of_the_rows(sample):
 def test_a_licence_of_ones_own_is_other(out, licence, expected):
     lock = read_lock(out / "dm_math-sample").data
     card = stated({"title": "t", "description": "d", "sources": []}, "", licence, "")
-    data = huggingface_hub.DatasetCard(card_files(lock, card)["README.md"].decode()).data
+    data = huggingface_hub.DatasetCard(card_files(lock, card, {}, {})["README.md"].decode()).data
     assert (data.license, data.get("license_name")) == expected
 
 
@@ -176,9 +200,9 @@ def test_odd_titles_stay_valid_yaml(out):
         "description": "d",
         "sources": [],
     }
-    text = card_files(data, card)["README.md"].decode()
+    text = card_files(data, card, {}, {})["README.md"].decode()
     assert yaml.safe_load(text.split("---")[1])["pretty_name"] == card["title"]
-    assert json.loads(card_files(data, card)["croissant.json"])["license"] == "cc0-1.0"
+    assert json.loads(card_files(data, card, {}, {})["croissant.json"])["license"] == "cc0-1.0"
 
 
 def test_flatten_names_nested_values():

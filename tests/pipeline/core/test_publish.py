@@ -11,10 +11,10 @@ from trees import hashes, temporary_files
 
 from tangobench.errors import MismatchError, TangobenchError, UsageError
 from tangobench.pipeline import api
-from tangobench.pipeline.core.lock import LOCK_NAME, RUN_NAME, read_lock, seal, sign
+from tangobench.pipeline.core import publish
+from tangobench.pipeline.core.lock import CARD_NAMES, LOCK_NAME, RUN_NAME, read_lock, seal, sign
 from tangobench.pipeline.core.pool import SerialRunner
-from tangobench.pipeline.core.publish import _place, verify
-from tangobench.pipeline.core.store import open_store
+from tangobench.pipeline.core.publish import verify
 
 SHARD = "wide/train-00000-of-00002.arrow"
 
@@ -98,17 +98,21 @@ def test_a_shard_damaged_in_place_is_made_again(toy, tmp_path):
     assert hashes(built.folder) == whole
 
 
-def test_an_object_damaged_between_its_unit_and_its_publication_is_refused(toy, tmp_path):
+def test_publishing_hashes_no_object_that_the_run_has_hashed(toy, tmp_path, monkeypatch):
+    really, hashed = publish.sha256_bytes, []
+    monkeypatch.setattr(publish, "sha256_bytes", lambda data: hashed.append(data) or really(data))
     built = api.run(toy.request(tmp_path), SerialRunner())
-    entry = built.lock.shards[0]
-    (built.folder / entry["path"]).unlink()
+    cards = sorted((built.folder / name).read_bytes() for name in CARD_NAMES)
+    assert sorted(map(bytes, hashed)) == cards
+
+
+def test_an_object_damaged_after_its_run_is_made_again_before_it_is_published(toy, tmp_path):
+    built = api.run(toy.request(tmp_path), SerialRunner())
+    whole, entry = hashes(built.folder), built.lock.shards[0]
     (unit,) = (tmp_path / ".units" / "objects").rglob(entry["sha256"][2:])
+    shutil.rmtree(built.folder)
     flip(unit)
-    address = unit.parent.name + unit.name
-    with pytest.raises(TangobenchError) as caught:
-        _place(built.folder, entry, open_store(str(tmp_path / ".units")), address)
-    assert caught.value.kind == "unit-corrupt"
-    assert not (built.folder / entry["path"]).exists()
+    assert hashes(api.run(toy.request(tmp_path), SerialRunner()).folder) == whole
 
 
 def test_a_foreign_file_is_refused_before_anything_is_written(toy, tmp_path):

@@ -112,6 +112,11 @@ def test_a_run_folder_is_a_model(tmp_path):
     assert stale(upload, ["train-00000-of-00001.arrow"]) == []
 
 
+def test_a_missing_folder_is_said_to_be_missing(tmp_path):
+    with pytest.raises(InputError, match="nowhere does not exist"):
+        plan_push(tmp_path / "nowhere", "me/x")
+
+
 def test_an_empty_folder_is_neither(tmp_path):
     with pytest.raises(InputError, match="neither a dataset"):
         plan_push(tmp_path, "me/x")

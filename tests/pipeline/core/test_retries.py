@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import errno
-from pathlib import Path
 
+import pool_jobs
 import pytest
 
 from tangobench.errors import InputError, ResourceError, TangobenchError
 from tangobench.pipeline.core import build
-from tangobench.pipeline.core.build import Job, Output, Stage
+from tangobench.pipeline.core.build import Job, Stage
 from tangobench.pipeline.core.pool import ProcessRunner, SerialRunner
 from tangobench.pipeline.core.store import open_store
 
 
-def unreliable(args, store) -> Output:
-    """Fails twice, counting its tries in a file."""
-    tries = Path(args["log"])
-    with tries.open("a") as file:
-        file.write(".")
-    if len(tries.read_text()) < 3:
-        raise ConnectionResetError("the line dropped")
-    return Output(b"done", {})
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_dropped_line_is_tried_again_in_every_runner(workers, tmp_path):
-    runner = SerialRunner() if workers == 1 else ProcessRunner(workers, "fork")
+    runner = SerialRunner() if workers == 1 else ProcessRunner(workers)
     try:
         job = Job(open_store(str(tmp_path / "store"), scratch="x"), runner)
-        stage = Stage("unreliable", 1, unreliable)
+        stage = Stage("unreliable", 1, pool_jobs.unreliable)
         (record,) = job.run(stage, [build.Unit("a", {"log": str(tmp_path / "log")})])
     finally:
         runner.close()

@@ -10,23 +10,22 @@ from hypothesis import strategies as st
 
 from tangobench.errors import InputError, UsageError
 from tangobench.pipeline import api
-from tangobench.pipeline.core.build import Unit
+from tangobench.pipeline.core.build import Record, Unit
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.spec import load_spec, manifest_file
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.dm_math import build as dm_math
 from tangobench.pipeline.dm_math import plan, stages, why
-from tangobench.pipeline.dm_math import units as dm_units
-from tangobench.pipeline.dm_math.combinations import NAMES, SPLITS, Group
-from tangobench.pipeline.dm_math.draw import REJECTIONS, draw
-from tangobench.pipeline.dm_math.spec import Spec
+from tangobench.pipeline.dm_math.spec import NAMES, SPLITS, Group, Spec
 from tangobench.pipeline.dm_math.stages import (
+    REJECTIONS,
     AuditArgs,
     DrawArgs,
+    Found,
     audit_questions,
+    draw,
     draw_unit,
 )
-from tangobench.pipeline.dm_math.units import Found
 from tangobench.pipeline.dm_math.vocabulary import decode
 from tangobench.pipeline.reading import open_dataset
 
@@ -49,7 +48,7 @@ def test_the_root_is_the_committed_one(sample):
 
 
 def test_two_workers_and_other_cuts_give_the_same_root(sample, tmp_path, monkeypatch):
-    monkeypatch.setattr(dm_units, "UNIT_SECONDS", 0.35)
+    monkeypatch.setattr(plan, "UNIT_SECONDS", 0.35)
     other = api.build("dm_math", "sample", workers=2, out=str(tmp_path))
     assert other.lock.root == sample.lock.root
 
@@ -128,35 +127,36 @@ def test_a_store_whose_splits_overlap_is_refused(tmp_path, monkeypatch):
 @given(per=st.integers(1, 5000), split=st.sampled_from(SPLITS))
 def test_units_cover_every_example_once_and_cost_alike(per, split):
     group = Group("default", split, per, per)
-    units = dm_units.cut(group)
-    seen = dict.fromkeys(range(168), 0)
+    units = plan.cut(group)
+    seen = dict.fromkeys(NAMES, 0)
     for unit in units:
         for piece in unit:
-            assert piece.start == seen[piece.combination] < piece.stop
-            seen[piece.combination] = piece.stop
+            assert piece.start == seen[piece.name] < piece.stop
+            seen[piece.name] = piece.stop
     assert set(seen.values()) == {per}
-    costs = [dm_units.seconds(group, unit) for unit in units]
-    assert all(
-        0.9 * dm_units.UNIT_SECONDS < cost < 1.1 * dm_units.UNIT_SECONDS for cost in costs[:-1]
-    )
+    costs = [plan.seconds(split, unit) for unit in units]
+    assert all(0.9 * plan.UNIT_SECONDS < cost < 1.1 * plan.UNIT_SECONDS for cost in costs[:-1])
 
 
 @given(per=st.integers(1, 400), data=st.data())
 def test_any_range_is_found_again_in_the_units(per, data):
-    units = dm_units.cut(Group("default", "validation", per, per))
-    placement = dm_units.Placement(units, [str(number) for number in range(len(units))])
-    combination = data.draw(st.integers(0, 167))
+    group = Group("default", "validation", per, per)
+    units = plan.cut(group)
+    found = {"size": 0, "result": {"rejected": {}, "longest": 1}}
+    records = [Record(key="", address=str(n), **found) for n in range(len(units))]
+    drawn = dm_math.Drawn(group, units, records)
+    name = data.draw(st.sampled_from(NAMES))
     start = data.draw(st.integers(0, per - 1))
     stop = data.draw(st.integers(start + 1, per))
     indices = []
-    for found in placement.find(combination, start, stop):
+    for found in drawn.find(name, start, stop):
         rows = [
-            (piece.combination, index)
+            (piece.name, index)
             for piece in units[int(found.address)]
             for index in range(piece.start, piece.stop)
         ]
         indices += rows[found.first : found.last]
-    assert indices == [(combination, index) for index in range(start, stop)]
+    assert indices == [(name, index) for index in range(start, stop)]
 
 
 def test_records_are_plain(data):
@@ -192,7 +192,7 @@ def test_the_paper_profile_is_the_papers():
     assert spec.validation_per_combination == 200
     planned = plan.plan(spec, None, 2)
     assert planned["rows"] == 5_376_000 + 33_600
-    assert any("core-hours" in line for line in planned["lines"])
+    assert any("of one core" in line for line in planned["lines"])
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,10 @@ import sys
 import pytest
 
 from tangobench.errors import InputError
-from tangobench.pipeline.dm_math import combinations
-from tangobench.pipeline.dm_math import draw as drawing
 from tangobench.pipeline.dm_math import generator as official
-from tangobench.pipeline.dm_math.combinations import NAMES, split_of
-from tangobench.pipeline.dm_math.draw import draw
+from tangobench.pipeline.dm_math import stages as drawing
+from tangobench.pipeline.dm_math.spec import NAMES, SPLITS, split_of
+from tangobench.pipeline.dm_math.stages import draw
 
 # One of each kind that leaked order upstream: letters, entities, factors, primes, index sets.
 LEAKY = [
@@ -28,8 +27,8 @@ LEAKY = [
 ]
 SCRIPT = """
 import json, sys
-from tangobench.pipeline.dm_math.combinations import NAMES
-from tangobench.pipeline.dm_math.draw import draw
+from tangobench.pipeline.dm_math.spec import NAMES
+from tangobench.pipeline.dm_math.stages import draw
 found = [draw(5, "train", NAMES.index(name), 41) for name in json.loads(sys.argv[1])]
 print(json.dumps([[example.question, example.answer, example.attempts] for example in found]))
 """
@@ -48,7 +47,7 @@ def test_a_single_index_in_a_fresh_process(hash_seed):
 
 
 def test_order_of_drawing_does_not_matter():
-    addresses = [(split, c, 3) for split in combinations.SPLITS for c in range(0, 168, 5)]
+    addresses = [(split, c, 3) for split in SPLITS for c in range(0, 168, 5)]
     first = {address: draw(1, *address) for address in addresses}
     random.Random(0).shuffle(addresses)
     assert {address: draw(1, *address) for address in addresses} == first
@@ -59,7 +58,7 @@ def test_every_part_of_the_address_matters():
     questions = {
         draw(seed, split, combination, index).question
         for seed in (0, 1)
-        for split in combinations.SPLITS
+        for split in SPLITS
         for index in (0, 1)
     }
     assert len(questions) == 8
@@ -92,7 +91,7 @@ def test_the_last_hex_digit_decides_the_split():
 def test_accepted_examples_fit_their_split_and_the_limits():
     rejected = 0
     for combination in range(0, 168, 3):
-        for split in combinations.SPLITS:
+        for split in SPLITS:
             example = draw(0, split, combination, 0)
             assert split_of(example.question) == split
             assert 0 < len(example.question) <= 160

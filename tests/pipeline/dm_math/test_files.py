@@ -5,11 +5,10 @@ import tracemalloc
 
 import pytest
 
-from tangobench.errors import InputError
+from tangobench.errors import InputError, MismatchError
 from tangobench.pipeline import api
-from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.dm_math import files
-from tangobench.pipeline.dm_math.combinations import NAMES, PARTS, TEST_NAMES, split_of
+from tangobench.pipeline.dm_math.spec import NAMES, PARTS, TEST_NAMES, split_of
 from tangobench.pipeline.dm_math.vocabulary import decode
 from tangobench.pipeline.reading import open_dataset
 
@@ -30,6 +29,12 @@ def folder(tmp_path_factory):
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"{q}\n{a}\n" for q, a in kept(name)))
     return root
+
+
+def read(path, split="train", changed=None):
+    status = path.stat()
+    file = files.File(path, status.st_size, status.st_mtime_ns if changed is None else changed)
+    return files.read_file(files.ReadArgs(file, "a", split, 1), None)
 
 
 def test_paths_are_the_official_ones(tmp_path):
@@ -72,6 +77,10 @@ def test_test_parts_come_from_their_folders(folder, tmp_path):
     built = api.build(
         "dm_math_tests", "sample", out=str(tmp_path), source=str(folder), overrides=FEW
     )
+    assert "pre-generated files" in (built.folder / "README.md").read_text()
+    with pytest.raises(MismatchError) as caught:  # not taken for a generated one
+        api.build("dm_math_tests", "sample", out=str(tmp_path), overrides=FEW)
+    assert caught.value.kind == "source-mismatch"
     reader = open_dataset(built.folder).rows("extrapolate", "test")
     for number in range(len(reader)):
         name = f"{PARTS['extrapolate'][number]}/extrapolate"
@@ -98,9 +107,8 @@ def test_test_parts_come_from_their_folders(folder, tmp_path):
 def test_broken_files_are_named_with_their_line(text, line, tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(text)
-    status = path.stat()
     with pytest.raises(InputError) as caught:
-        files.scan_file(files.ScanArgs(path, status.st_size, status.st_mtime_ns), None)
+        read(path)
     assert caught.value.kind == "math-file-broken"
     assert caught.value.details["row"] == line and str(path) in caught.value.message
 
@@ -108,16 +116,14 @@ def test_broken_files_are_named_with_their_line(text, line, tmp_path):
 def test_a_last_line_without_an_end_is_fine(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"What is 1?\n1\nWhat is 2?\n2")
-    status = path.stat()
-    output = files.scan_file(files.ScanArgs(path, status.st_size, status.st_mtime_ns), None)
-    assert output.result["examples"] == 2
+    assert read(path, split_of("What is 1?")).result["examples"] == 2
 
 
 def test_a_file_that_changes_is_refused(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"What is 1?\n1\n")
     with pytest.raises(InputError) as caught:
-        files.scan_file(files.ScanArgs(path, 1, 1), None)
+        read(path, changed=1)
     assert caught.value.kind == "source-changed"
 
 
@@ -134,10 +140,8 @@ def test_missing_files_and_too_few_examples(folder, tmp_path):
 def test_memory_does_not_depend_on_the_file(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"".join(b"What is %d plus 1?\n%d\n" % (n, n + 1) for n in range(100_000)))
-    status = path.stat()
-    args = files.ScanArgs(path, status.st_size, status.st_mtime_ns)
     tracemalloc.start()
-    found = files.scan_file(args, open_store(str(tmp_path)))
+    found = read(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.result["examples"] == 100_000

@@ -16,8 +16,9 @@ from tangobench.errors import InputError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.spec import load_spec, manifest_file
-from tangobench.pipeline.fineweb import encode, near_duplicates, plan, why
+from tangobench.pipeline.fineweb import near_duplicates, plan, tokens, why
 from tangobench.pipeline.fineweb import sample as fineweb_sample
+from tangobench.pipeline.fineweb.keys import content_keys
 from tangobench.pipeline.fineweb.near_duplicates import signatures
 from tangobench.pipeline.fineweb.spec import Spec
 from tangobench.pipeline.reading import open_dataset
@@ -195,7 +196,7 @@ def test_waves_do_not_change_rows(corpus, built, tmp_path):
 
 
 def test_a_low_guess_needs_a_second_wave(corpus, built, tmp_path, monkeypatch):
-    monkeypatch.setattr("tangobench.pipeline.fineweb.stream._BYTES_PER_TOKEN", 0.5)
+    monkeypatch.setattr("tangobench.pipeline.fineweb.tokens.BYTES_PER_TOKEN", 0.5)
     source = write_parquet(tmp_path / "all.parquet", corpus)
     monkeypatch.setattr("tangobench.pipeline.fineweb.stream._BUCKET_TOKENS", (1, 700))
     few = build(tmp_path / "out", source, overrides={"train_rows": 9})
@@ -275,6 +276,10 @@ def test_pairs_are_the_first_training_documents_by_band(tmp_path, monkeypatch):
         docs.append({"text": " ".join(words), "id": f"d{n}", "dump": dump, "url": None})
         docs[-1]["date"] = None
     monkeypatch.setattr(near_duplicates, "FILE_ROWS", 50)
+    compare, compared = near_duplicates._compare, []
+    monkeypatch.setattr(
+        near_duplicates, "_compare", lambda *a: compared.append(len(a[1])) or compare(*a)
+    )
     source = write_parquet(tmp_path / "in.parquet", docs, rows=10)
     rules = {"near_duplicates": "report", "near_engine": "datasketch", "unit_bytes": 9000}
     done = build(tmp_path / "out", source, overrides=rules)
@@ -284,7 +289,7 @@ def test_pairs_are_the_first_training_documents_by_band(tmp_path, monkeypatch):
     kept = {r["id"]: r["partition"] for r in read_decisions(done.folder) if r["kept"]}
     minima = signatures(pa.array([d["text"] for d in docs], pa.large_string()), "datasketch")
     bands = minima.reshape(-1, 14, 8)
-    expected = set()
+    expected, candidates = set(), 0
     for v, doc in enumerate(docs):
         if kept.get(doc["id"]) != "validation":
             continue
@@ -294,6 +299,7 @@ def test_pairs_are_the_first_training_documents_by_band(tmp_path, monkeypatch):
                 if kept.get(other["id"]) == "train" and equal[band]:
                     share = float((minima[v] == minima[t]).mean())
                     expected.add((v, t, int(equal.sum()), round(share, 9)))
+                    candidates += 1
                     break
     order = {doc["id"]: n for n, doc in enumerate(docs)}
     told = [
@@ -302,6 +308,7 @@ def test_pairs_are_the_first_training_documents_by_band(tmp_path, monkeypatch):
     ]
     assert told == sorted(expected, key=lambda pair: (pair[0] % 4, pair)) and len(told) > 40
     assert len({v for v, *_ in told}) < len(told)  # some have several
+    assert sum(compared) == candidates  # of all units together: no unit offers what another has
 
 
 def test_the_sample_signs_with_datasketch(tmp_path, monkeypatch):
@@ -334,18 +341,51 @@ def test_sample_has_every_hard_case():
     assert part.equals(table.slice(100, 64).combine_chunks())  # any range can be made alone
 
 
-def test_what_is_encoded_again_is_bounded_and_never_nothing():
-    share, most = encode.SAMPLE_SHARE, encode.SAMPLE_BYTES
+class Recorder:
+    """A tokenizer that keeps what it is asked to check."""
+
+    dtype = np.uint16
+
+    def __init__(self):
+        self.names = []
+
+    def encode_arrow(self, texts):
+        return [np.zeros(3, np.uint16)] * len(texts)
+
+    def check(self, text, ids, name):
+        self.names.append(int(name))
+
+
+@pytest.mark.parametrize("batch", [1, 2, 9])
+def test_what_is_encoded_again_is_bounded_and_never_nothing(batch):
+    share, most = tokens.SAMPLE_SHARE, tokens.SAMPLE_BYTES
 
     def chosen(keys, sizes):
-        found = encode._sample(np.array(keys, np.uint64), np.array(sizes, np.uint64))
-        return np.flatnonzero(found).tolist()
+        recorder = Recorder()
+        ids = tokens.Ids(recorder)
+        for first in range(0, len(keys), batch):
+            some = slice(first, first + batch)
+            texts = pa.array(["x" * size for size in sizes[some]], pa.large_string())
+            names = pa.array([str(n) for n in range(len(keys))][some])
+            ids.add(texts, np.array([(0, key) for key in keys[some]], np.uint64), names)
+        assert len(ids.lengths()) == len(keys)
+        assert ids.checked == len(recorder.names)
+        return recorder.names
 
     assert chosen([0, 1, share, 2], [10, 10, 10, 10]) == [0, 2]
     assert chosen([0, share, 2 * share], [most - 5, 5, 1]) == [0, 1]
     assert chosen([0, 1, 2], [most + 1, 9, 8]) == [2]
     assert chosen([1, 2], [9, 8]) == [1]
     assert chosen([], []) == []
+
+
+def test_equal_texts_of_a_unit_are_encoded_once():
+    ids = tokens.Ids(gpt2())
+    for texts in (["a b", "c", "a b"], ["c", "d e f"]):
+        array = pa.array(texts, pa.large_string())
+        ids.add(array, content_keys(array), array)
+    assert [len(one) for one in ids.found] == [2, 1, 2, 1, 3]
+    assert ids.found[0] is ids.found[2] and ids.found[1] is ids.found[3]
 
 
 def test_why_explains_kept_dropped_and_unknown(corpus, built):
@@ -386,15 +426,23 @@ def test_plan_knows_all_sources(corpus, tmp_path):
         assert planned["rows"] >= 3000 and planned["lines"]
 
 
-def test_the_planned_disk_is_what_a_build_takes(corpus, tmp_path):
-    longer = [{**row, "text": (row["text"] or "") * 20} for row in corpus]
+@pytest.mark.parametrize("copies", ["few", "beside", "scattered"])
+def test_the_planned_disk_is_what_a_build_takes(corpus, tmp_path, copies):
+    prose = " A river rises near the town and turns south there." * 60  # 4.6 bytes per token
+    longer = [{**row, "text": (row["text"] or "") + prose} for row in corpus]
+    if copies != "few":
+        texts = [row["text"] for row in longer]
+        longer = [
+            {**row, "text": texts[n // 4 if copies == "beside" else n % (len(texts) // 4)]}
+            for n, row in enumerate(longer)
+        ]
     source = write_parquet(tmp_path / "all.parquet", longer)
     build(tmp_path / "out", source)
     spec = load_spec(Spec, "fineweb", "sample", {"near_duplicates": "off"})
     planned = plan.plan(spec, str(source), 1)
     files = [path.stat() for path in (tmp_path / "out").rglob("*") if path.is_file()]
     taken = sum({file.st_ino: file.st_size for file in files}.values())
-    assert 0.5 < taken / planned["disk_bytes"] < 1.5
+    assert 1 / 1.5 < taken / planned["disk_bytes"] < 1.5
 
 
 def test_too_few_rows_is_an_error_with_the_number_found(corpus, tmp_path):

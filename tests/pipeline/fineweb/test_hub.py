@@ -95,7 +95,7 @@ def test_each_byte_travels_once(hub, total, tmp_path):
     shown = io.StringIO()
     build(tmp_path / "a", workers=2, reporter=Reporter(stream=shown))
     assert hub.sent == total + CARD_BYTES
-    assert "download: 4 units" in shown.getvalue()
+    assert "download: 4 files" in shown.getvalue()
     assert set(hub.tokens) == {None}  # the token is the hub's, not its storage's
     asked = len(hub.requests)
     build(tmp_path / "b")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -103,7 +104,7 @@ def test_the_audit_of_a_unit_at_paper_size(tmp_path):
     del keys, data
     count = 12_000  # documents in 32 MiB of text
     unit = make_unit(store, [202314] * count, random_keys(count, 4), random_keys(count, 5))
-    high, low = (arrays.Section.at(address, bounds, half) for half in range(2))
+    high, low = (arrays.Section(address, a, b - a) for a, b in pairwise(bounds))
     args = decisions.LookupArgs(unit, high, low)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)

@@ -71,11 +71,14 @@ def test_short_and_empty_texts_have_one_ngram():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_signatures_do_not_depend_on_the_batch(engine):
+def test_signatures_do_not_depend_on_the_batch(engine, monkeypatch):
     texts = [" ".join(words(60, seed)) for seed in range(6)]
     together = near_duplicates.signatures(pa.array(texts, pa.large_string()), engine)
     alone = np.concatenate([near_duplicates.signatures(pa.array([text]), engine) for text in texts])
     assert np.array_equal(together, alone)
+    monkeypatch.setattr(near_duplicates, "BATCH_BYTES", 40)  # cut into parts
+    parts = near_duplicates.signatures(pa.array(texts, pa.large_string())[1:], engine)
+    assert np.array_equal(parts, together[1:])
 
 
 def test_band_keys_tell_bands_apart():

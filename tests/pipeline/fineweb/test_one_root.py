@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pyarrow.parquet as pq
 import pytest
 from fineweb_corpus import build, make_corpus, write_parquet
 from little_hub import CARD, COMMIT, REPOSITORY, LittleHub
 
+from tangobench.pipeline import api
 from tangobench.pipeline.core.build import Job
-from tangobench.pipeline.core.lock import differences
+from tangobench.pipeline.core.lock import differences, read_lock
+from tangobench.pipeline.core.spec import load_spec, manifest_file
+from tangobench.pipeline.core.store import open_store
+from tangobench.pipeline.fineweb import encode, inputs, plan, tokens
+from tangobench.pipeline.fineweb.spec import Spec
+from tangobench.pipeline.tokenizer.use import GPT2
 
 NEAR = {"near_duplicates": "report", "near_engine": "rensa"}
 
@@ -43,6 +51,60 @@ def same(built, reference):
 @pytest.mark.parametrize("unit_bytes", [1, 5_000, 1 << 30])
 def test_any_unit_size(corpus, reference, tmp_path, unit_bytes):
     same(build(tmp_path, corpus, overrides={**NEAR, "unit_bytes": unit_bytes}), reference)
+
+
+@pytest.mark.parametrize("duplicates", ["drop", "reassign"])
+@pytest.mark.parametrize("rows", [9, 1000], ids=["some", "all"])
+def test_one_pass_or_two(corpus, tmp_path, monkeypatch, duplicates, rows):
+    """Which it is cannot be seen in the lock, counts of the tokens beyond the rows included."""
+    monkeypatch.setattr("tangobench.pipeline.fineweb.stream._BUCKET_TOKENS", (1, 700))
+    overrides = {**NEAR, "duplicates": duplicates, "train_rows": rows, "near_duplicates": "drop"}
+    built, indexed, original = {}, [], encode._write_pointers
+    monkeypatch.setattr(
+        encode, "_write_pointers", lambda *args: indexed.append(args) or original(*args)
+    )
+    for once in (True, False):
+        monkeypatch.setattr(inputs, "one_pass", lambda *_, once=once: once)
+        built[once] = build(tmp_path / str(once), corpus, overrides=overrides)
+        assert bool(indexed) == once
+        indexed.clear()
+    same(built[True], built[False])
+
+
+def test_the_sample_in_one_pass_or_two(tmp_path, monkeypatch):
+    for once in (True, False):
+        monkeypatch.setattr(inputs, "one_pass", lambda *_, once=once: once)
+        built = api.build("fineweb", "sample", out=str(tmp_path / str(once)))
+        assert built.lock.root == read_lock(manifest_file("fineweb.sample.lock.json")).root
+
+
+@pytest.mark.parametrize("source", ["files", "one of them twice", "sample"])
+def test_the_plan_is_for_the_way_that_the_build_goes(corpus, tmp_path, source):
+    """Row groups have more bytes than their texts: about the threshold a plan that counted texts
+    would differ."""
+    if source == "one of them twice":
+        shutil.copytree(corpus, tmp_path / "in")
+        file = next((tmp_path / "in").rglob("*.parquet"))
+        shutil.copy(file, file.with_name("copy.parquet"))
+    where = {"files": str(corpus), "sample": None}.get(source, str(tmp_path / "in"))
+    plain = {"context": 16, "near_duplicates": "off"}
+    given, _ = plan._input(load_spec(Spec, "fineweb", "sample", plain), where)
+    threshold = given.groups / (2 * 16 * tokens.BYTES_PER_TOKEN)
+    ways = []
+    for share in (0.5, 0.7, 0.8, 0.9, 0.98, 1.02, 1.2):
+        over = {**plain, "train_rows": int(share * threshold)}
+        spec = load_spec(Spec, "fineweb", "sample", over)
+        found = inputs.find_inputs(spec, where, Job(open_store(str(tmp_path / "s"))), GPT2)
+        once = found.units[0].encoding is not None
+        assert round(plan.plan(spec, where, 1)["read_bytes"] / given.size) == (2 if once else 3)
+        ways.append(once)
+    assert set(ways) == {True, False}
+
+
+def test_the_way_follows_from_spec_and_size():
+    spec = load_spec(Spec, "fineweb", "paper")
+    half = spec.train_rows * spec.context * tokens.BYTES_PER_TOKEN
+    assert tokens.one_pass(spec, 2 * half) and not tokens.one_pass(spec, 2 * half + 1)
 
 
 def test_any_number_of_workers(corpus, reference, tmp_path):

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangobench.pipeline.fineweb import packing
+from tangobench.pipeline.fineweb.tokens import order_hash
 from tangobench.pipeline.tokenizer.gpt2 import EOT
 
 KIND = packing.TokenKind("<u2", EOT)
@@ -19,7 +22,7 @@ def make_buckets(docs, buckets, parts):
             rows, flat = [], []
             for number, (order, values) in enumerate(docs):
                 if number % parts == p and order * buckets // 2**64 == b:
-                    rows.append((order, number, len(values), len(flat)))
+                    rows.append((order, number, len(values), len(flat), number % 3))
                     flat.extend(values)
             index.append(np.array(rows, packing.INDEX_ROW))
             tokens.append(np.array(flat, np.uint16))
@@ -58,6 +61,11 @@ def test_any_split_into_shards_gives_the_naive_stream(docs, width, buckets, part
             for bucket, skip, take in packing.pieces(totals, first * width, stop * width)
         ]
         folded = packing.fold(parts, width)
+        mine = owner[first * width : stop * width]
+        tokens = Counter(number % 3 for number, _ in mine)
+        begun = Counter(number % 3 for number, offset in mine if offset == 0)
+        expected_by_dump = [[dump, begun[dump], tokens[dump]] for dump in sorted(tokens)]
+        assert packing.by_dump(parts).tolist() == expected_by_dump
         for r in range(stop - first):
             got = packing.gather(parts, r * width, (r + 1) * width, KIND).tolist()
             assert got == expected[(first + r) * width : (first + r + 1) * width]
@@ -68,13 +76,14 @@ def test_any_split_into_shards_gives_the_naive_stream(docs, width, buckets, part
 
 
 def check_spans(folded, r, owner):
-    low, high = folded.bounds[r], folded.bounds[r + 1]
-    starts = [*folded.doc_start[low:high].tolist(), len(owner)]
+    bounds, spans = folded
+    low, high = bounds[r], bounds[r + 1]
+    starts = [*spans["doc_start"][low:high].tolist(), len(owner)]
     assert starts[0] == 0
     for n in range(high - low):
         for place in range(starts[n], starts[n + 1]):
-            number = folded.doc_index[low + n]
-            offset = folded.doc_offset[low + n] + place - starts[n]
+            number = spans["doc_index"][low + n]
+            offset = spans["doc_offset"][low + n] + place - starts[n]
             assert owner[place] == (number, offset)
 
 
@@ -97,9 +106,9 @@ def test_windows_take_every_documents_first_before_any_second():
 
 def test_order_depends_on_seed_and_identity():
     hashes = {
-        packing.order_hash("a", b"1", 0),
-        packing.order_hash("a", b"1", 1),
-        packing.order_hash("b", b"1", 0),
-        packing.order_hash("a", b"2", 0),
+        order_hash("a", b"1", 0),
+        order_hash("a", b"1", 1),
+        order_hash("b", b"1", 0),
+        order_hash("a", b"2", 0),
     }
     assert len(hashes) == 4

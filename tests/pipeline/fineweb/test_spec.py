@@ -21,7 +21,7 @@ def test_the_plan_of_all_of_fineweb_edu_says_its_settings():
     planned = plan.plan(whole, None, 8)
     assert planned["rows"] > 10**9 and planned["memory_bytes"] < 32e9
     told = "\n".join(planned["lines"])
-    assert "315 hash partitions" in told and "unit_bytes=1073741824" in told and "dask" in told
+    assert "252 hash partitions" in told and "unit_bytes=1073741824" in told and "dask" in told
 
 
 def test_the_plan_says_what_travels():

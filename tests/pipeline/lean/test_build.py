@@ -419,6 +419,22 @@ def test_a_project_of_two_files_builds_from_head(tmp_path: Path, capsys: Any) ->
     assert capsys.readouterr().out.strip() == lock.root
 
 
+def test_a_template_builds_the_project_that_it_is_in(
+    tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    own_project(tmp_path / "own.git", ["A.lean", "P/B.lean"])
+    monkeypatch.chdir(tmp_path / "own.git")
+    assert main(["init", "lean", "mine.toml"]) == 0
+    assert main(["build", "mine.toml", "--quiet", "--commit", "main"]) == 0
+    lock = open_dataset(Path("out/mine-full")).lock
+    assert lock.spec["root"] == "" and lock.rows("source", "train") == 1
+    # What the hint says: `--root ''` is everything, also where a profile names a folder.
+    words = ["build", "lean", "--source", ".", "--commit", "main", "--quiet"]
+    assert main([*words]) == 5
+    assert "--root P/ or ''" in capsys.readouterr().err
+    assert main([*words, "--root", ""]) == 0
+
+
 def test_holdout_takes_files(tmp_path: Path) -> None:
     names = ["P/A.lean", "P/B.lean", "P/C.lean"]
     commit = own_project(tmp_path / "own.git", names)

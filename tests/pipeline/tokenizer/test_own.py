@@ -389,7 +389,7 @@ def test_a_run_keeps_its_tokenizer(named, tmp_path):
 
 def test_ids_too_wide_for_a_row_are_never_written(made):
     kind = packing.TokenKind("<u4", made["wide"].eot)
-    row = np.array([(1, 0, 2, 0)], packing.INDEX_ROW)
+    row = np.array([(1, 0, 2, 0, 202340)], packing.INDEX_ROW)
     bucket = packing.Bucket.of([row], [np.array([70_100, 3], np.uint32)])
     found = packing.gather([packing.stretch(bucket, 0, 3)], 0, 3, kind)
     assert found.tolist() == [70_100, 3, made["wide"].eot]

@@ -18,6 +18,7 @@ from little_hub import LittleHub
 from tangobench.cli import main
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.fineweb.own.readers import rows_of
+from tangobench.pipeline.fineweb.tokens import Ids
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
@@ -105,6 +106,27 @@ def test_every_format_gives_the_same_rows(build):
         assert code == 0, found
         roots[name] = found["content_root"]
     assert len(set(roots.values())) == 1, roots
+
+
+def test_progress_names_the_dataset_and_units_keep_their_keys(build, capsys):
+    code, _, folder = build(as_lines(documents()))
+    assert code == 0
+    stages = json.loads((folder / "run.json").read_text())["stages"]
+    assert {stage["stage"].split("-")[0] for stage in stages} == {"fineweb"}
+    spec, source = folder.parents[1] / "corpus.toml", folder.parents[1] / "in" / "a.jsonl"
+    words = ["build", str(spec), "--source", str(source), "--out", str(folder.parents[1] / "b")]
+    assert main(words) == 0
+    told = capsys.readouterr().err
+    assert "corpus-keys: 1 unit in" in told and "fineweb-" not in told
+
+
+def test_an_error_in_a_unit_names_the_dataset(build, monkeypatch):
+    def hungry(self, texts, content, names):
+        raise MemoryError
+
+    monkeypatch.setattr(Ids, "add", hungry)
+    code, found, _ = build(as_lines(documents()))
+    assert code == 7 and "out of memory in stage corpus-keys, unit " in found["message"]
 
 
 def test_a_folder_of_datasets_and_a_name_on_the_hub(build, tmp_path, monkeypatch):
@@ -281,7 +303,7 @@ def test_templates_of_the_other_datasets_build(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for kind in ("lean", "dm_math"):
         assert main(["init", kind, f"my-{kind}.toml"]) == 0
-    assert main(["build", "my-lean.toml", "--quiet"]) == 0
-    assert read_lock(tmp_path / "out" / "my-lean-sample").name == "my-lean"
+    assert main(["build", "my-dm_math.toml", "--quiet"]) == 0
+    assert read_lock(tmp_path / "out" / "my-dm_math-sample").name == "my-dm_math"
     (tmp_path / "x.toml").write_text("context = 3")
     assert main(["build", "x.toml"]) == 2

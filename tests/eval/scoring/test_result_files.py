@@ -9,11 +9,14 @@ import pytest
 
 from tangobench.cli import main
 from tangobench.errors import CorruptionError, InputError
-from tangobench.eval.scoring.packed import RUNS, TALLIES, pack, unpack
 from tangobench.eval.scoring.result_files import (
+    RUNS,
+    TALLIES,
+    pack,
     read_result,
     read_results,
     shipped_results,
+    unpack,
     write_result,
 )
 
@@ -39,6 +42,14 @@ def test_packing_loses_nothing(tmp_path, shipped):
     pack(again, list(unpack(tmp_path)))
     for name in (RUNS, TALLIES):
         assert (again / name).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_a_score_without_bytes_is_a_result(tmp_path, shipped):
+    """Nothing but EOT was scored: `bits_per_byte` is null, as `evaluate` writes it."""
+    result = json.loads(json.dumps(next(run for run in shipped if run["dataset"] == "lean")))
+    result["scores"]["lean_source"] |= {"bits_per_byte": None, "bytes": 0}
+    path = write_result(tmp_path / f"{result['run']}.json", result)
+    assert read_result(path)["scores"]["lean_source"]["bits_per_byte"] is None
 
 
 def test_a_line_does_not_hold_what_follows_from_something_else(packed):
