@@ -24,7 +24,7 @@ from tangobench.errors import CorruptionError
 from tangobench.eval.comparison.runs import operations, share_text
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
-from tangobench.eval.scoring.result_files import checked_json, read_result, write_result
+from tangobench.eval.scoring.result_files import RECALL, checked_json, read_result, write_result
 from tangobench.model.config import ARCHS, Arch
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, Run
 from tangobench.pipeline.core.files import write_atomic
@@ -36,7 +36,6 @@ from tangobench.pipeline.core.sealed import CASES
 NDArray = np.ndarray[Any, Any]
 
 FORMAT: Final = "tangobench-recall/1"
-FILE: Final = "recall.json"
 QUESTION: Final = "How far back does each model find a value by its key?"
 LENGTHS: Final = (64, 128, 256, 512, 1024)
 _PAIRS: Final = 4
@@ -122,7 +121,7 @@ def rows(rng: np.random.Generator, count: int, length: int) -> tuple[NDArray, ND
 
 def run_recall(out: Path, runs: Sequence[Run], *, workers: int, reporter: Reporter) -> None:
     """Train and test what is missing; every finished run is kept at once."""
-    path = out / "results" / FILE
+    path = out / "results" / RECALL
     found = read_recall([path.parent])
     done = {run["run_sha256"] for run in found.values()}
     todo = [run for run in runs if run.sha256 not in done]
@@ -147,7 +146,7 @@ class _Found(TypedDict):  # A finished run; right answers of those tried, by len
 def read_recall(folders: Sequence[Path]) -> dict[str, Any]:
     """Finished runs by name; the first folder that has a run wins."""
     found: dict[str, Any] = {}
-    for path in (folder / FILE for folder in folders if (folder / FILE).exists()):
+    for path in (folder / RECALL for folder in folders if (folder / RECALL).exists()):
         runs: Any = read_result(path, FORMAT, CASES).get("runs")
         try:
             checked = checked_json(dict[str, _Found], json.dumps(runs))
@@ -168,7 +167,7 @@ def read_recall(folders: Sequence[Path]) -> dict[str, Any]:
 def pack_recall(folders: Sequence[Path], target: Path) -> None:
     """Put the runs of some folders into one file; what it has already stays unless newer."""
     if found := read_recall([*folders, target]):
-        write_result(target / FILE, {"format": FORMAT, "runs": found}, CASES)
+        write_result(target / RECALL, {"format": FORMAT, "runs": found}, CASES)
 
 
 def train_and_test(task: tuple[Run, Path]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ Tallies = dict[tuple[str, str], dict[str, tuple[float, int]]]
 
 RUNS: Final = "runs.jsonl"
 TALLIES: Final = "tallies.parquet"
+RECALL: Final = "recall.json"
 _MATCHES: Final = "exact_match"
 _FROM_RECIPE: Final = ("family", "dataset", "arch", "depth")
 
@@ -238,7 +239,9 @@ def _is_another_kind(path: Path) -> bool:
     try:
         form = str(json.loads(read_untrusted(path))["format"])
         if form.startswith("tangobench-") and form != FORMAT:
-            read_result(path, form)  # a flipped bit in the name of the format is no other kind
+            # A flipped bit in the name of the format is no other kind.
+            spelling = sealed.CASES if path.name == RECALL else sealed.DOCUMENT
+            read_result(path, form, spelling)
             return True
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         pass  # damaged: `read_result` will say so
