@@ -114,7 +114,7 @@ def test_a_result_without_content_root_is_shown_as_not_proven(scored):
 @pytest.mark.parametrize("field", ["model", "training", "curve", "scores", "breakdowns", "step"])
 def test_an_odd_field_is_named(scored, field, value):
     _, path, good = scored
-    path.write_bytes(forge.sealed(good))
+    path.write_bytes(forge.cases(good))
     assert read_result(path)["run"] == path.stem
     path.write_bytes(forge.sealed({**good, field: value}))
     with pytest.raises(CorruptionError) as caught:
@@ -158,9 +158,9 @@ def test_odd_answers_of_the_recall_study(attacked, tmp_path, runs):
     """The file has a right checksum and any content: refused by everything that reads it."""
     path = tmp_path / "recall.json"
     good = {"format": "tangobench-recall/1", "runs": {"r": {**RECALL, "accuracy": CELLS}}}
-    path.write_bytes(forge.sealed(good))
+    path.write_bytes(forge.cases(good))
     attacked("results", "pack", tmp_path, "--to", tmp_path / "good", code=0)
-    path.write_bytes(forge.sealed({**good, "runs": runs}))
+    path.write_bytes(forge.cases({**good, "runs": runs}))
     for words in (("findings", tmp_path), ("pack", tmp_path, "--to", tmp_path / "odd")):
         said = attacked("results", *words, code=4)
         assert str(path) in said and "\x1b" not in said

@@ -39,6 +39,18 @@ def sealed(body: dict) -> bytes:
     return (pretty({**body, "checksum": digest(body)}) + NL).encode()
 
 
+def cases(body: dict) -> bytes:
+    """The same with every item of a top-level table on a line of its own."""
+    parts = []
+    for key, value in {**body, "checksum": digest(body)}.items():
+        text = json.dumps(value)
+        if isinstance(value, dict) and value:
+            rows = ",\n  ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in value.items())
+            text = "{\n  " + rows + "\n }"
+        parts.append(f"{json.dumps(key)}: {text}")
+    return ("{\n " + ",\n ".join(parts) + "\n}\n").encode()
+
+
 def line(row: dict) -> bytes:
     """A line of a log with its checksum."""
     row = {key: value for key, value in row.items() if key != "checksum"}
