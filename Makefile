@@ -101,7 +101,8 @@ replicate: $(STAMP) ## train and score the six models (PROFILE=mini DATASET=lean
 
 results: $(STAMP) ## pack OUT/results into results/, write its tables and docs/findings.md
 	$(TOOL) results pack $(if $(wildcard $(OUT)/results),$(call quote,$(OUT)/results)) --to results
-	$(TOOL) tables results --speed bench/results/speed.json > results/tables.md
+	{ cat results/tables.head && $(TOOL) tables results --speed bench/results/speed.json; } > results/tables.md.new
+	mv results/tables.md.new results/tables.md
 	$(TOOL) results findings --pictures docs/images > docs/findings.md
 
 report: $(STAMP) ## one static HTML site of everything in OUT

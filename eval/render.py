@@ -49,7 +49,7 @@ def _markdown(table: Table) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
     rule = "|" + "|".join([" --- "] + [" ---: "] * (len(table.columns) - 1)) + "|"
-    parts = [f"**{table.title}**", "", line(table.columns), rule, *map(line, table.rows)]
+    parts = [f"### {table.title}", "", line(table.columns), rule, *map(line, table.rows)]
     return "\n".join(parts + (["", table.note] if table.note else [])) + "\n"
 
 

@@ -431,7 +431,7 @@ def test_a_row_shows_what_is_not_scored_and_leads_to_its_story(run, sample):
 def test_tables_in_a_terminal_are_a_summary(run, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     whole = run("tables")[1]
-    assert whole.count("**") > 20 and "| TANGO |" in whole
+    assert whole.count("### ") > 20 and "| TANGO |" in whole
     monkeypatch.setattr(cli.Clean, "isatty", lambda self: True)
     code, summary, _ = run("tables", "--dataset", "dm_math")
     assert code == 0 and "Lean" not in summary and "lowest mean" in summary

@@ -312,7 +312,7 @@ def _overview(gap: Gap, note: str) -> Table:
     stages = ["Validation", *(part.capitalize() for part in gap.parts)]
     nlls = [f"{stage}, NLL" for stage in stages]
     return Table(
-        title=f"From validation to extrapolation: {title_of(gap.dataset)}",
+        title=f"From validation to extrapolation: {title_of(gap.dataset)}, root {gap.root[:8]}",
         columns=["Model", "Runs", *nlls, *(f"{stage}, exact match" for stage in stages[1:])],
         rows=rows,
         note="Ours; the paper reports validation only. NLL in nats per answer token, mean ± sample "
@@ -325,7 +325,7 @@ def _by_module(gap: Gap, part: str, note: str) -> Table:
     by_model = [gap.modules(model, part) for model in gap.by_model]
     names = {module: texts.marked(module) for module in by_model[0][0]}
     return Table(
-        title=f"{part.capitalize()} by module: {title_of(gap.dataset)}",
+        title=f"{part.capitalize()} by module: {title_of(gap.dataset)}, root {gap.root[:8]}",
         columns=["Module", *gap.by_model],
         rows=[
             [name, *(_module_cell([run[module] for run in runs]) for runs in by_model)]
