@@ -25,7 +25,7 @@ from tangobench.catalogue import CATALOGUE, title_of
 from tangobench.errors import UsageError
 from tangobench.eval.comparison import analysis
 from tangobench.eval.comparison.recall import QUESTION, recall_runs, recall_table
-from tangobench.eval.comparison.runs import MISSING, estimate
+from tangobench.eval.comparison.runs import estimate
 from tangobench.eval.comparison.studies import STUDIES, Result, Study, Weights, orderings
 from tangobench.eval.comparison.tables import replications
 from tangobench.eval.intervals import Interval, two_way
@@ -36,29 +36,46 @@ from tangobench.model.config import TARGET_PARAMS
 from tangobench.model.training.recipes import RECIPES, runs
 from tangobench.pipeline.core.progress import units
 
-_HEAD: Final = """# What the studies say
+_HEAD: Final = """# What the studies found
 
-The paper ranks models of equal parameters. These studies ask what sharing, gating and operations
-each contribute, at a size that two cores can train ({small} parameters, {dataset}).
-Questions and comparisons were written down before the runs, together with the difference that each
-design can see. "At 0.25" means with a quarter of the operations of TANGO's 600 steps; "shared" is
-one block applied four times, "untied" four blocks of their own. `make results` writes this page
-from `results/`; no number is typed by hand.
+The paper ranks models with equal numbers of parameters. These studies ask what sharing, gating and
+operations each contribute, at a size that two cores can train ({small} parameters,
+{dataset}). Questions and comparisons were written down before the runs. "Shared" is
+one block applied four times, "untied" four blocks of their own; "at 0.25" means with a quarter of
+the operations of TANGO's 600 steps.
+
+Lower NLL is better, so "A minus B" above zero means that B is better. Brackets hold the 95%
+interval of the two-way layout. A verdict also needs the paired t of the two models; where the two
+disagree it is "undecided", even if the interval shown stays on one side
+([how runs are judged](reproducing.md#how-orderings-are-judged)). All tables are in
+[results/tables.md](../results/tables.md). `make results` writes this page from `results/`.
 """
 _RECALL_LIMITS: Final = (
-    "Rows are synthetic, models have 0.1 million parameters and 600 steps: a model that has not "
-    "learnt the task by then may learn it later. Shares compare models at equal parameters and "
-    "steps.\n"
+    "Rows are synthetic: four pairs of key and value, each asked for again later, and filler. "
+    'The columns "all" are rows of other lengths T, in the same runs. Models have 0.1 million '
+    "parameters and 600 steps: one that has not learnt the task by then may learn it later.\n"
 )
 _LIMITS: Final = """## What this does not say
 
-- Models of {small} parameters trained for minutes: only the predictions say anything
-  about {large}.
+- These models have {small} parameters and were trained for minutes: only the predictions
+  say anything about {large}.
 - Learning rates are not tuned per model; the study `rates` shows what that would gain.
 - All models but two are within 0.1% of the common parameter count. The width rule moves untied
   TANGO and WANGO in steps: they have {off:.1%} fewer.
 - On Lean the vocabulary of {vocabulary:,} tokens outweighs the blocks at this size: those runs
   measure the embedding more than the blocks.
+"""
+_PREDICTED: Final = """## Predictions
+
+```sh
+tangobench results predictions
+```
+
+A difference of the small models times the ratio of TANGO's NLLs (the paper's over ours), with the
+interval doubled for the step in size. Where the paper prints the difference too, the estimate is
+the middle of both and the interval covers both. What more operations give Untied Transformer++ is
+extrapolated from its training curve.
+
 """
 _NOT_RUN: Final = """## Not run
 
@@ -100,7 +117,7 @@ def findings(
     parts.append(_section("recall", QUESTION, f"{body}\n{_RECALL_LIMITS}"))
     if predicted is not None:
         table = render([prediction_table(predicted, results)], "markdown")
-        parts.append(f"## Predictions\n\n```sh\ntangobench results predictions\n```\n\n{table}")
+        parts.append(_PREDICTED + table)
     return "\n".join([*parts, _LIMITS.format(**facts), _not_run(small, results)])
 
 
@@ -139,24 +156,29 @@ def _orderings(results: Sequence[Result]) -> str:
 
 def _said(study: Study, results: Sequence[Result]) -> str:
     prior = analysis.prior_residual(results, study)
+    planned = _planned(analysis.plan(study, [], prior))
     if not study.has_run(results):
-        planned = analysis.plan_table(analysis.plan(study, results, prior))
-        return "Not run yet. The plan:\n\n" + render([planned], "markdown")
+        return f"Not run yet. {planned}"
     said = [f"![Differences with intervals](images/findings-{study.name}.svg)", ""]
     said += [
         f"- {contrast['contrast']}: {estimate(contrast['two_way'])}, {contrast['verdict']}."
         for contrast in analysis.analyse(study, results)["contrasts"]
         if contrast["two_way"]
     ]
-    kept = (
-        replace(table, rows=[row for row in table.rows if MISSING not in row and row[1] != "–"])
-        for table in analysis.study_tables(study, results)
+    return "\n".join([*said, "", planned])
+
+
+def _planned(plan: Mapping[str, Any]) -> str:
+    """What the design asked for and could detect; `--plan` lists it in full."""
+    said = (
+        f"Planned: {units(len(plan['runs']), 'run')} of {plan['core_hours']:.1f} core-hours in all"
     )
-    tables = render([table for table in kept if table.rows], "markdown")
-    stated = render([analysis.plan_table(analysis.plan(study, [], prior))], "markdown")
-    name = "All tables, and what was stated before the runs"
-    detail = f"<details><summary>{name}</summary>\n\n{tables}\n{stated}\n</details>\n"
-    return "\n".join([*said, "", detail])
+    if plan["contrasts"]:
+        said += f", {units(len(plan['contrasts']), 'comparison')} (`--plan` lists them)"
+    if seen := sorted({f"{c['detectable']:.3f}" for c in plan["contrasts"] if c["detectable"]}):
+        smallest = " to ".join(seen[:: len(seen) - 1 or 1])
+        said += f", which detect a difference of {smallest} in 80% of repetitions"
+    return f"{said}.\n"
 
 
 def pictures(results: Sequence[Result]) -> dict[str, str]:
@@ -320,7 +342,7 @@ def prediction_table(found: dict[str, Any], results: Sequence[Result]) -> Table:
             "Tested by": lambda one: f"`{one['command']}`",
         },
         f"From results with sha256 {found['results_sha256'][:16]}…; an interval that does not "
-        "hold the mean difference of the runs is a failed prediction.",
+        "contain the mean difference of the runs is a failed prediction.",
     )
 
 
