@@ -23,6 +23,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from distributed import Client
+
 sys.path.insert(0, str(Path(__file__).parent))
 from plan import SHAPES, make
 from side_by_side import HOME, ONE_THREAD, RESULTS, exponent, look, save
@@ -79,6 +81,8 @@ def build(documents: int, workers: int) -> dict[str, Any]:
         start = [str(BIN / "dask"), "worker", address, "--nthreads", "1", "--no-dashboard"]
         start += ["--nworkers", str(workers), "--memory-limit", "0"]
         cluster = stack.enter_context(running(start, environment))
+        with Client(address, timeout=600) as client:
+            client.wait_for_workers(workers, timeout=600)
         command = [str(BIN / "tangobench"), "build", "fineweb", "--profile", "paper", "--quiet"]
         command += ["--source", str(source), "--out", str(PLACE / "out"), "--set"]
         command += ["allow_fewer=true", "--store", "s3://units/scale", "--runner", "dask"]

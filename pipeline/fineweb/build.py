@@ -68,7 +68,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         job, decided, mode=spec.near_duplicates, engine=spec.near_engine
     )
     decisions, files = decide(job, units)
-    leakage = audit_leaks(job, units)
+    leakage = audit_leaks(job, units, decisions)
     streams = make_streams(job, units, decisions, spec, chosen)
     inputs.require_unchanged()
     _require_rows(spec, streams)

@@ -15,6 +15,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, TypedDict
 
 import numpy as np
@@ -58,10 +59,14 @@ class DecisionsArgs(Arguments):
 
 
 class DecisionsResult(Sections):
-    """Counts; `outcomes` are (partition, kept, reason, documents), `dumps` of training."""
+    """Counts; `outcomes` are (partition, kept, reason, documents), `dumps` of training.
+
+    A section per file, then one with the `keys` of validation, for the audit.
+    """
 
     rows: int
     repeated: int
+    keys: int
     train_bytes: int
     outcomes: list[tuple[str, bool, str, int]]
     dumps: dict[str, int]
@@ -72,7 +77,9 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output[DecisionsResult
     documents = args.unit.load(store)
     order, cuts = _by_part(documents, args.parts)
     columns = {name: column.take(order) for name, column in _columns(documents).items()}
-    data, bounds = arrays.pack_ranges(columns, cuts)
+    keys, _ = _keys(documents, VALIDATION)
+    parts = ({name: c[a:b] for name, c in columns.items()} for a, b in pairwise(cuts))
+    data, bounds = arrays.pack_sections([*parts, {"high": keys[:, 0], "low": keys[:, 1]}])
     train = documents.partition == TRAIN
     kinds = np.stack([documents.partition, documents.kept, documents.reason], axis=1)
     found, counts = np.unique(kinds.astype(np.int64), axis=0, return_counts=True)
@@ -84,6 +91,7 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output[DecisionsResult
     result: DecisionsResult = {
         "rows": len(documents),
         "repeated": args.unit.rows - len(documents),
+        "keys": len(keys),
         "train_bytes": int(documents.size[train & documents.kept].sum()),
         "outcomes": outcomes,
         "dumps": dict(zip(map(dump_name, dumps.tolist()), by_dump.tolist(), strict=True)),
@@ -205,7 +213,7 @@ def _hex(keys: NDArray) -> pa.Array:
     return pa.StringArray.from_buffers(len(keys), pa.py_buffer(offsets), pa.py_buffer(text))
 
 
-DECISIONS: Final = Stage("fineweb-decisions", 4, write_decisions)
+DECISIONS: Final = Stage("fineweb-decisions", 5, write_decisions)
 FILES: Final = Stage("fineweb-decision-files", 1, write_file)
 
 
@@ -222,8 +230,14 @@ def side_files(
     kind: str, stem: str, records: Sequence[Record[build.TableResult]]
 ) -> list[SideFile]:
     return [
-        SideFile(f"{kind}/{stem}-{n:05d}.parquet", kind, record.address, **record.result)
-        for n, record in enumerate(records)
+        SideFile(
+            f"{kind}/{stem}-{n:05d}.parquet",
+            kind,
+            r.address,
+            r.result["rows"],
+            r.result["rows_sha256"],
+        )
+        for n, r in enumerate(records)
     ]
 
 
@@ -256,20 +270,9 @@ def _keys(documents: Documents, partition: int) -> tuple[NDArray, NDArray]:
     return keys[real], np.tile(mine, 2)[real]
 
 
-class KeyCount(TypedDict):
-    """Keys of a unit's documents in one partition."""
-
-    keys: int
-
-
-def collect_keys(unit: DocumentUnit, store: Store) -> Output[KeyCount]:
-    keys, _ = _keys(unit.load(store), VALIDATION)
-    return Output(arrays.pack({"high": keys[:, 0], "low": keys[:, 1]}), {"keys": len(keys)})
-
-
-def sort_keys(keys: tuple[str, ...], store: Store) -> Output[Sections]:
+def sort_keys(keys: tuple[Section, ...], store: Store) -> Output[Sections]:
     """All validation keys, sorted by their first half; the second halves apart, rarely read."""
-    found = [arrays.unpack(store.read(address)) for address in keys]
+    found = [arrays.read(section, store) for section in keys]
     high = np.concatenate([np.empty(0, np.uint64), *(part["high"] for part in found)])
     low = np.concatenate([np.empty(0, np.uint64), *(part["low"] for part in found)])
     order = np.argsort(high)
@@ -286,9 +289,10 @@ class LookupArgs(Arguments):
     low: Section
 
 
-class LookupResult(KeyCount):
-    """How many distinct keys validation has too, and the ids of some documents with them."""
+class LookupResult(TypedDict):
+    """Training keys, how many distinct ones validation has too, and ids of some documents."""
 
+    keys: int
     shared: int
     documents: list[str]
 
@@ -317,15 +321,16 @@ def _is_shared(keys: NDArray, args: LookupArgs, store: Store) -> NDArray:
     return found
 
 
-COLLECT: Final = Stage("fineweb-audit-keys", 2, collect_keys)
-SORT: Final = Stage("fineweb-audit-sort", 2, sort_keys)
+SORT: Final = Stage("fineweb-audit-sort", 3, sort_keys)
 LOOKUP: Final = Stage("fineweb-audit", 3, look_up)
 
 
-def audit_leaks(job: Job, units: Sequence[DocumentUnit]) -> dict[str, Any]:
+def audit_leaks(
+    job: Job, units: Sequence[DocumentUnit], decided: Sequence[Record[DecisionsResult]]
+) -> dict[str, Any]:
     """Prove that no URL or content key occurs in both partitions; the numbers go into the lock."""
-    collected = run_units(job, COLLECT, units, units)
-    filled = tuple(record.address for record in collected if record.result["keys"])
+    with_keys = [record for record in decided if record.result["keys"]]
+    filled = tuple(Section.of(r, len(r.result["part_rows"])) for r in with_keys)
     (ordered,) = job.run(SORT, [SORT.unit("validation keys", filled)])
     high, low = Section.of(ordered, 0), Section.of(ordered, 1)
     checks = run_units(job, LOOKUP, units, (LookupArgs(unit, high, low) for unit in units))
@@ -339,6 +344,6 @@ def audit_leaks(job: Job, units: Sequence[DocumentUnit]) -> dict[str, Any]:
         )
     return {
         "train_keys": sum(check.result["keys"] for check in checks),
-        "validation_keys": sum(record.result["keys"] for record in collected),
+        "validation_keys": sum(record.result["keys"] for record in decided),
         "shared_keys": shared,
     }

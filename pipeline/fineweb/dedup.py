@@ -4,16 +4,17 @@
 - A component belongs to the partition of its earliest member: dump, date (none is last), id,
   content key, URL key. Nothing depends on the order of the input or on how it was partitioned.
 - Rows with equal dump, id, content and URL are one record, met twice; only the first counts.
-- The label of a component is its smallest node. `connect` needs about 100 bytes per edge;
-  `connect_spilled` alternates large-star and small-star steps (Kiveris et al. 2014) over files.
+- The label of a component is its smallest node. Any number of edges is linked in bounded memory,
+  with a file of 8 bytes per document.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -38,7 +39,7 @@ REASONS: Final = (
 UNIQUE, EARLIEST, REASSIGNED, SAME_CONTENT, SAME_URL, SAME_BOTH, CHAIN = range(len(REASONS))
 _KEYS: Final = ["content_high", "content_low", "url_high", "url_low"]
 _ORDER: Final = ["dump", "date", "id", *_KEYS, "document"]
-_WRITE: Final = 1 << 21  # pairs buffered per write
+TOGETHER: Final = 1 << 22  # edges that are linked at once, about 100 bytes each
 
 
 def part_of(high: NDArray, parts: int) -> NDArray:
@@ -113,84 +114,35 @@ def connect(left: NDArray, right: NDArray) -> Pairs:
     return nodes, nodes[labels]
 
 
-def connect_spilled(
-    edges: Iterable[Pairs], *, nodes: int, parts: int, folder: Path | None = None
+def components(
+    edges: Iterable[Pairs], *, nodes: int, folder: Path | None = None
 ) -> Iterator[Pairs]:
-    """The same for edges between nodes 0..nodes-1, one range of nodes after another."""
-    with tempfile.TemporaryDirectory(prefix="components-", dir=folder) as scratch:
-        rounds = _Rounds(Path(scratch), max(1, -(-nodes // parts)), parts)
-        rounds.write(edges, both=True)
-        while True:
-            moved = rounds.step(_large_star, both=False)
-            if moved + rounds.step(_small_star, both=True) == 0:
-                break
-        for part in range(parts):  # every edge now joins a node and its component's smallest
-            node, other = rounds.read(part)
-            first = changes(node)
-            yield node[first], np.minimum(node, other)[first]
+    """The same for edges between nodes 0..nodes-1, one range of nodes after another.
 
+    Union-find over a mapped file: 0 for a node without edges, else 1 + how far below the node its
+    parent is. A parent is never above its child, so the last one is the component's smallest node.
+    """
+    with tempfile.TemporaryFile(dir=folder) as file:
+        # Written to a hole, a mapped file on a full disk would kill the process.
+        os.posix_fallocate(file.fileno(), 0, 8 * max(1, nodes))
+        up = np.memmap(file, np.int64, "r+", shape=(max(1, nodes),))
 
-class _Rounds:
-    """Edge files of one round, one per range of nodes; a step reads them and writes the next."""
+        def roots(found: NDArray) -> NDArray:
+            while (step := up[found]).max(initial=0) > 1:
+                found = found - np.maximum(step - 1, 0)
+            return found
 
-    def __init__(self, folder: Path, width: int, parts: int) -> None:
-        self._folder, self._width, self._parts, self._round = folder, width, parts, 0
-
-    def _file(self, part: int, round_: int) -> Path:
-        return self._folder / f"{round_:03d}-{part:05d}"
-
-    def write(self, edges: Iterable[Pairs], *, both: bool) -> None:
-        """Append each edge to the file of its larger node, or of both its nodes."""
-        for high, low in edges:
-            for start in range(0, len(high), _WRITE):
-                a, b = high[start : start + _WRITE], low[start : start + _WRITE]
-                a, b = a[a != b], b[a != b]
-                self._append(np.maximum(a, b), np.minimum(a, b))
-                if both:
-                    self._append(np.minimum(a, b), np.maximum(a, b))
-
-    def _append(self, node: NDArray, other: NDArray) -> None:
-        order, bounds = by_part(node // self._width, self._parts)
-        pairs = np.stack([node[order], other[order]], axis=1)
-        for index in np.flatnonzero(np.diff(bounds)).tolist():
-            with self._file(index, self._round).open("ab") as file:
-                file.write(pairs[bounds[index] : bounds[index + 1]].tobytes())
-
-    def read(self, part: int, back: int = 0) -> Pairs:
-        """Distinct (node, other) pairs of a range, sorted, of this round or one before it."""
-        path = self._file(part, self._round - back)
-        pairs = np.fromfile(path, np.int64) if path.exists() else np.empty(0, np.int64)
-        node, other = pairs.reshape(-1, 2).T
-        order = np.lexsort((other, node))
-        node, other = node[order], other[order]
-        new = changes(node, other)
-        return node[new], other[new]
-
-    def step(self, star: Any, *, both: bool) -> int:
-        """Replace all edges by what `star` makes of them; how many moved to a smaller node."""
-        self._round += 1
-        moved = 0
-        for part in range(self._parts):
-            high, low, count = star(*self.read(part, back=1))
-            moved += count
-            self.write([(high, low)], both=both)
-            self._file(part, self._round - 1).unlink(missing_ok=True)
-        return moved
-
-
-def _large_star(node: NDArray, other: NDArray) -> tuple[NDArray, NDArray, int]:
-    """Link every larger neighbour to the smallest node around (both directions given)."""
-    first = changes(node)
-    target = np.minimum(other[first][np.cumsum(first) - 1], node)
-    larger = other > node
-    return other[larger], target[larger], int((target[larger] != node[larger]).sum())
-
-
-def _small_star(node: NDArray, other: NDArray) -> tuple[NDArray, NDArray, int]:
-    """Link a node and its smaller neighbours to the smallest (larger-to-smaller pairs given)."""
-    first = changes(node)
-    smallest = other[first][np.cumsum(first) - 1]
-    return np.where(first, node, other), smallest, int((~first).sum())
+        for left, right in edges:
+            for start in range(0, len(left), TOGETHER):
+                ends = np.stack([side[start : start + TOGETHER] for side in (left, right)])
+                ends = ends[:, ends[0] != ends[1]]
+                tops = roots(ends)
+                up[ends] = ends - tops + 1  # shorter ways for the next edges
+                some, labels = connect(*tops)
+                up[some] = some - labels + 1
+        for first in range(0, nodes, TOGETHER):
+            linked = first + np.flatnonzero(up[first : first + TOGETHER])
+            yield linked, roots(linked)
 
 
 def decide(members: pl.DataFrame, *, train_through: int, duplicates: Duplicates) -> pl.DataFrame:

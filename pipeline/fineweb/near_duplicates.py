@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Any, Final, TypedDict
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +27,7 @@ from tangobench.pipeline.core.arrays import NDArray, Section, Sections
 from tangobench.pipeline.core.build import Arguments, Job, Output, Record, SideFile, Stage
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb.decisions import publish_tables, side_files
-from tangobench.pipeline.fineweb.dedup import by_part, changes
+from tangobench.pipeline.fineweb.dedup import by_part
 from tangobench.pipeline.fineweb.documents import (
     VALIDATION,
     DocumentUnit,
@@ -55,7 +54,9 @@ _ASCII: Final = np.frombuffer(  # byte to byte; those of other characters stay a
 )
 _FILLER: Final = " \0"
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
-_CANDIDATE: Final = np.dtype([("validation", "<i8"), ("training", "<i8"), ("band", "u1")])
+_PAIR: Final = np.dtype(
+    [("validation", "<i8"), ("training", "<i8"), ("bands", "u1"), ("minima", "u1")]
+)
 _NO_TEXT: Final = pa.array([], pa.large_string())
 
 
@@ -172,7 +173,14 @@ def sign_unit(args: SignArgs, store: Store) -> Output[SignResult]:
     sides = [kept.partition == VALIDATION, kept.partition != VALIDATION]
     numbers = kept.row + args.unit.base
     late, early = (band_keys(minima[side]).T for side in sides)
-    signed = [{"document": numbers[s], "minima": minima[s].reshape(-1)} for s in sides]
+    signed = [
+        {
+            "document": numbers[s],
+            "minima": minima[s].reshape(-1),
+            "id": kept.ident.filter(pa.array(s)),
+        }
+        for s in sides
+    ]
     bands = {"document": numbers[sides[0]], "bands": late.reshape(-1)}
     data, bounds = arrays.pack_sections([bands, *({"keys": keys} for keys in early), *signed])
     validation, train = (int(side.sum()) for side in sides)
@@ -195,7 +203,7 @@ def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
     """
     late = [arrays.read(section, store) for section in args.validation]
     wanted = np.concatenate([part["bands"].reshape(BANDS, -1)[args.band] for part in late])
-    rows = np.empty(len(wanted), _CANDIDATE)
+    rows = np.zeros(len(wanted), _PAIR)
     rows["validation"] = np.concatenate([part["document"] for part in late])
     del late  # fourteen bands of every validation document
     keys, owner = np.unique(wanted, return_inverse=True)
@@ -205,7 +213,7 @@ def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
         at = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
         new = (keys[at] == found) & (unit[at] < 0)
         unit[at[new]], first[at[new]] = number, place[new]
-    rows["training"], rows["band"] = first[owner], args.band
+    rows["training"] = first[owner]
     order = np.argsort(unit[owner], kind="stable")
     cuts = np.searchsorted(unit[owner][order], np.arange(len(args.train) + 1)).tolist()
     data, bounds = arrays.pack_ranges({"rows": rows[order]}, cuts)
@@ -214,12 +222,11 @@ def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
 
 @dataclass(frozen=True, slots=True)
 class MatchArgs(Arguments):
-    """A unit, its candidates of each band and its training minima; the minima of validation.
+    """A unit's candidates of each band, its signed training and all signed validation documents.
 
     `bases` are the first documents of the units that `validation` comes from.
     """
 
-    unit: DocumentUnit
     candidates: tuple[Section, ...]
     train: Section
     bases: tuple[int, ...]
@@ -228,114 +235,77 @@ class MatchArgs(Arguments):
 
 
 def match_unit(args: MatchArgs, store: Store) -> Output[Sections]:
-    """A unit's candidates with its training documents' ids, compared, by file of pairs."""
+    """A unit's pairs with both ids, compared, by file and then by validation document."""
     rows = np.concatenate([arrays.read(section, store)["rows"] for section in args.candidates])
-    rows["training"] = arrays.read(args.train, store)["document"][rows["training"]]
-    rows = rows[np.lexsort((rows["training"], rows["band"], rows["validation"]))]
+    rows = np.unique(rows)  # a pair is a candidate in every band that it shares
     order, cuts = by_part(rows["validation"] % args.parts, args.parts)
-    rows = rows[order]
-    at = rows["training"] - args.unit.base
-    idents = arrays.arrow_texts(arrays.read(args.unit.documents, store), "id")
-    columns = {"rows": rows, "id": idents.take(pa.array(at)), **_compare(args, rows, store)}
-    data, bounds = arrays.pack_ranges(columns, cuts)
+    data, bounds = arrays.pack_ranges(_compare(args, rows[order], store), cuts)
     return Output(data, {"bounds": bounds})
 
 
-def _compare(args: MatchArgs, rows: NDArray, store: Store) -> dict[str, NDArray]:
-
-    def read(section: Section) -> tuple[NDArray, NDArray]:
-        found = arrays.read(section, store)
-        return found["document"], found["minima"].reshape(-1, BANDS, BAND_ROWS)
-
-    document, minima = read(args.train)
-    mine = np.searchsorted(document, rows["training"])
-    bands, both = (np.zeros(len(rows), np.uint8) for _ in range(2))
+def _compare(args: MatchArgs, rows: NDArray, store: Store) -> dict[str, arrays.Column]:
+    mine = arrays.read(args.train, store)
+    minima = mine["minima"].reshape(-1, BANDS, BAND_ROWS)
     owner = np.searchsorted(args.bases, rows["validation"], side="right") - 1
+    names, order = [_NO_TEXT], np.argsort(owner, kind="stable")
     for number in np.unique(owner).tolist():
         pairs = np.flatnonzero(owner == number)
-        other, theirs = read(args.validation[number])
-        same = theirs[np.searchsorted(other, rows["validation"][pairs])] == minima[mine[pairs]]
-        bands[pairs] = same.all(axis=2).sum(axis=1)
-        both[pairs] = same.sum(axis=(1, 2))
-    return {"bands": bands, "minima": both}
+        other = arrays.read(args.validation[number], store)
+        at = np.searchsorted(other["document"], rows["validation"][pairs])
+        theirs = other["minima"].reshape(-1, BANDS, BAND_ROWS)[at]
+        same = theirs == minima[rows["training"][pairs]]
+        rows["bands"][pairs] = same.all(axis=2).sum(axis=1)
+        rows["minima"][pairs] = same.sum(axis=(1, 2))
+        names.append(arrays.arrow_texts(other, "id").take(pa.array(at)))
+    training = arrays.arrow_texts(mine, "id").take(pa.array(rows["training"]))
+    rows["training"] = mine["document"][rows["training"]]
+    validation = pa.concat_arrays(names).take(pa.array(np.argsort(order)))
+    return {"rows": rows, "validation_id": validation, "training_id": training}
 
 
-@dataclass(frozen=True, slots=True)
-class PairsArgs(Arguments):
-    """The candidates for one file, and the units that have validation documents."""
-
-    candidates: tuple[Section, ...]
-    units: tuple[DocumentUnit, ...]
-
-
-class PairsResult(TypedDict):
-    """Validation documents with a near twin."""
+class PairsResult(build.TableResult):
+    """`twins` are validation documents with a near twin."""
 
     twins: int
 
 
-def choose_pairs(args: PairsArgs, store: Store) -> Output[PairsResult]:
-    """Of all units' candidates the first training document per validation document and band."""
-    found = [arrays.read(section, store) for section in args.candidates]
-    rows = np.concatenate([np.empty(0, _CANDIDATE), *(part["rows"] for part in found)])
-    order = np.lexsort((rows["training"], rows["band"], rows["validation"]))
-    order = order[changes(rows["validation"][order], rows["band"][order])]
-    order = order[np.lexsort((rows["training"][order], rows["validation"][order]))]
-    order = order[changes(rows["validation"][order], rows["training"][order])]
-    validation = rows["validation"][order]
-    idents = pa.concat_arrays([_NO_TEXT, *(arrays.arrow_texts(part, "id") for part in found)])
-    none = np.empty(0, np.uint8)
-    pairs = {
-        "validation": validation,
-        "bands": np.concatenate([none, *(part["bands"] for part in found)])[order],
-        "minima": np.concatenate([none, *(part["minima"] for part in found)])[order],
-        "validation_id": _idents(args.units, validation, store),
-        "training_id": idents.take(pa.array(order)),
-    }
-    return Output(arrays.pack(pairs), {"twins": len(np.unique(validation))})
-
-
-def _idents(units: Sequence[DocumentUnit], documents: NDArray, store: Store) -> pa.Array:
-    cuts = np.searchsorted(documents, [*(u.base for u in units), np.iinfo(np.int64).max]).tolist()
-    found = [_NO_TEXT]
-    for unit, (low, high) in zip(units, pairwise(cuts), strict=True):
-        if high > low:
-            names = arrays.arrow_texts(arrays.read(unit.documents, store), "id")
-            found.append(names.take(pa.array(documents[low:high] - unit.base)))
-    return pa.concat_arrays(found)
-
-
-def write_pairs(address: str, store: Store) -> build.Streamed[build.TableResult]:
-    found = arrays.unpack(store.read(address))
-    names = ("validation_id", "training_id")
-    ids = {name: arrays.arrow_texts(found, name).cast(pa.string()) for name in names}
-    table = pa.table({**ids, "bands": found["bands"], "similarity": found["minima"] / PERMUTATIONS})
-    return publish_tables([table], table.nbytes)
+def write_pairs(matches: tuple[Section, ...], store: Store) -> build.Streamed[PairsResult]:
+    """One published file: the pairs of all units, by validation and then by training document."""
+    found = [arrays.read(section, store) for section in matches]
+    rows = np.concatenate([np.empty(0, _PAIR), *(part["rows"] for part in found)])
+    order = np.argsort(rows, order=("validation", "training"))
+    rows, columns = rows[order], dict[str, Any]()
+    for name in ("validation_id", "training_id"):
+        texts = pa.concat_arrays([_NO_TEXT, *(arrays.arrow_texts(part, name) for part in found)])
+        columns[name] = texts.take(pa.array(order)).cast(pa.string())
+    columns |= {"bands": rows["bands"], "similarity": rows["minima"] / PERMUTATIONS}
+    table, twins = pa.table(columns), len(np.unique(rows["validation"]))
+    made = publish_tables([table], table.nbytes)
+    return build.Streamed(lambda sink: {**made.write(sink), "twins": twins}, made.size)
 
 
 @dataclass(frozen=True, slots=True)
 class DropArgs(Arguments):
     """All pairs, and the units' bounds."""
 
-    pairs: tuple[str, ...]
+    pairs: tuple[Section, ...]
     bounds: tuple[int, ...]
 
 
 def list_drops(args: DropArgs, store: Store) -> Output[Sections]:
     """Validation documents with a near twin, by unit."""
-    found = [arrays.unpack(store.read(address))["validation"] for address in args.pairs]
+    found = [arrays.read(section, store)["rows"]["validation"] for section in args.pairs]
     twins = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
     cuts = np.searchsorted(twins, args.bounds).tolist()
     data, bounds = arrays.pack_ranges({"document": twins}, cuts)
     return Output(data, {"bounds": bounds})
 
 
-SIGN: Final = Stage("fineweb-near-sign", 4, sign_unit)
-FIRST: Final = Stage("fineweb-near-first", 1, first_matches)
-MATCH: Final = Stage("fineweb-near-match", 5, match_unit)
-PAIRS: Final = Stage("fineweb-near-pairs", 1, choose_pairs)
-TABLES: Final = Stage("fineweb-near-tables", 1, write_pairs)
-DROPS: Final = Stage("fineweb-near-drops", 1, list_drops)
+SIGN: Final = Stage("fineweb-near-sign", 5, sign_unit)
+FIRST: Final = Stage("fineweb-near-first", 2, first_matches)
+MATCH: Final = Stage("fineweb-near-match", 6, match_unit)
+TABLES: Final = Stage("fineweb-near-tables", 2, write_pairs)
+DROPS: Final = Stage("fineweb-near-drops", 2, list_drops)
 
 
 def audit(
@@ -348,41 +318,40 @@ def audit(
     if mode == "off":
         return list(units), {"mode": mode}, []
     signed = run_units(job, SIGN, units, (SignArgs(unit, engine) for unit in units))
-    pairs = _pairs(job, units, signed)
-    addresses = tuple(record.address for record in pairs)
-    files = side_files("near_duplicates", "pairs", run_parts(job, TABLES, "pairs", addresses))
+    parts = min(MOST_FILES, -(-bounds_of(units)[-1] // FILE_ROWS))
+    matched = _match(job, units, signed, parts)
+    pairs = [sections(matched, part) for part in range(parts)]
+    tables = run_parts(job, TABLES, "pairs", pairs)
     notes = {
         "mode": mode,
         "engine": engine,
         "validation_documents": sum(record.result["validation"] for record in signed),
         "train_documents": sum(record.result["train"] for record in signed),
-        "with_near_twin": sum(record.result["twins"] for record in pairs),
+        "with_near_twin": sum(record.result["twins"] for record in tables),
     }
-    if mode == "report":
-        return list(units), notes, files
-    (drops,) = job.run(DROPS, [DROPS.unit("all pairs", DropArgs(addresses, bounds_of(units)))])
-    return [replace(u, near=Section.of(drops, n)) for n, u in enumerate(units)], notes, files
+    if mode == "drop":
+        args = DropArgs(tuple(section for part in pairs for section in part), bounds_of(units))
+        (drops,) = job.run(DROPS, [DROPS.unit("all pairs", args)])
+        units = [replace(u, near=Section.of(drops, n)) for n, u in enumerate(units)]
+    return list(units), notes, side_files("near_duplicates", "pairs", tables)
 
 
-def _pairs(
-    job: Job, units: Sequence[DocumentUnit], signed: Sequence[Record[SignResult]]
-) -> list[Record[PairsResult]]:
+def _match(
+    job: Job, units: Sequence[DocumentUnit], signed: Sequence[Record[SignResult]], parts: int
+) -> list[Record[Sections]]:
     both = list(zip(units, signed, strict=True))
     late = [(unit, record) for unit, record in both if record.result["validation"]]
     early = [(unit, record) for unit, record in both if late and record.result["train"]]
-    inside, records = tuple(unit for unit, _ in late), [record for _, record in late]
-    bands = sections(records, 0)
+    records = [record for _, record in late]
+    bands, validation = sections(records, 0), sections(records, 1 + BANDS)
     todo = (
         FirstArgs(band, bands, sections((record for _, record in early), 1 + band))
         for band in range(BANDS if early else 0)
     )
     found = run_parts(job, FIRST, "band", todo)
-    parts = min(MOST_FILES, -(-bounds_of(units)[-1] // FILE_ROWS))
-    bases, validation = tuple(unit.base for unit in inside), sections(records, 1 + BANDS)
+    bases = tuple(unit.base for unit, _ in late)
     args = (
-        MatchArgs(u, sections(found, n), Section.of(r, 2 + BANDS), bases, validation, parts)
-        for n, (u, r) in enumerate(early)
+        MatchArgs(sections(found, n), Section.of(r, 2 + BANDS), bases, validation, parts)
+        for n, (_, r) in enumerate(early)
     )
-    matched = run_units(job, MATCH, [unit for unit, _ in early], args)
-    files = (PairsArgs(sections(matched, part), inside) for part in range(parts))
-    return run_parts(job, PAIRS, "pairs", files)
+    return run_units(job, MATCH, [unit for unit, _ in early], args)

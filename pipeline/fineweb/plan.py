@@ -13,10 +13,11 @@ from tangobench.pipeline import tokenizer
 from tangobench.pipeline.core.progress import duration
 from tangobench.pipeline.core.progress import size as shown
 from tangobench.pipeline.fineweb import sample as fineweb_sample
+from tangobench.pipeline.fineweb.dedup import TOGETHER
 from tangobench.pipeline.fineweb.inputs import list_source
 from tangobench.pipeline.fineweb.near_duplicates import BATCH_BYTES
 from tangobench.pipeline.fineweb.parquet import Promise, promised
-from tangobench.pipeline.fineweb.resolve import EDGES_IN_MEMORY, PART_ROWS, partitions_for
+from tangobench.pipeline.fineweb.resolve import PART_ROWS, partitions_for
 from tangobench.pipeline.fineweb.sources import hub_name
 from tangobench.pipeline.fineweb.spec import Spec, config_folder
 from tangobench.pipeline.fineweb.stream import ONE_LEVEL
@@ -93,7 +94,7 @@ def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
     lines = [
         f"input    {shown(size)} of Parquet ({known}), read {passes} times",
         *_network(spec, source, size),
-        *_settings(spec, rows, edges, text, unit),
+        *_settings(spec, rows, text, unit),
     ]
     return {
         "rows": rows,
@@ -145,19 +146,18 @@ def _memory(given: Promise, edges: float, unit: int, workers: int) -> float:
     batch = min(_BATCH, rows) * document
     held = _UNIT_SHARE * min(unit, given.different) + _TEXT_SHARE * batch
     held += _BATCH_SHARE * max(document, min(batch, BATCH_BYTES))
-    graph = min(100 * edges, 800e6)  # one process at a time, never beside partitions
+    graph = 100 * min(edges, TOGETHER)  # one process at a time, never beside partitions
     return max(
         workers * (_LIBRARIES + max(partition, held + _ROW_BYTES * documents)), _LIBRARIES + graph
     )
 
 
-def _settings(spec: Spec, rows: int, edges: float, text: float, unit: int) -> list[str]:
+def _settings(spec: Spec, rows: int, text: float, unit: int) -> list[str]:
     """What the estimate assumes, and how to get it."""
     parts = partitions_for(rows)
-    graph = "in memory" if edges <= EDGES_IN_MEMORY else "spilled to disk"
     lines = [
         f"settings: {parts} hash partition{'s' if parts > 1 else ''} of {PART_ROWS:,} documents, "
-        f"components {graph}, units of {unit >> 20:,} MiB (about {max(1, round(text / unit)):,})"
+        f"units of {unit >> 20:,} MiB (about {max(1, round(text / unit)):,})"
     ]
     if unit != spec.unit_bytes:
         lines.append(f"for units of that size: --set unit_bytes={unit}")

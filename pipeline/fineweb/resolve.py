@@ -1,7 +1,7 @@
 """Dedup of FineWeb-Edu as stages over the unit store: a shuffle by key, then one by component.
 
 - groups: one hash partition of all keys -> edges between documents that share a key
-- components: all edges -> the component of every linked document (spilled when they are many)
+- components: all edges -> the component of every linked document
 - members, representatives: linked documents by component -> the decision on each
 - decided: unit by unit, the decisions on all its documents, joined once and read by all that
   follows; documents without a link are decided on the spot
@@ -40,7 +40,6 @@ from tangobench.pipeline.fineweb.keys import FINE, IGNORED, KeysResult
 from tangobench.pipeline.fineweb.spec import Duplicates
 
 PART_ROWS: Final = 5_000_000  # rows per partition: two keys each, about 500 MB while sorting
-EDGES_IN_MEMORY: Final = 8_000_000  # about 100 bytes each
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _LABEL: Final = np.dtype([("document", "<i8"), ("root", "<i8")])
 _MEMBER: Final = ("dump", "content_high", "content_low", "url_high", "url_low")
@@ -79,47 +78,30 @@ def find_groups(args: GroupsArgs, store: Store) -> Output[GroupsResult]:
 
 @dataclass(frozen=True, slots=True)
 class ComponentsArgs(Arguments):
-    """Objects with edges, how many there are, and the units' bounds."""
+    """Objects with edges, and the units' bounds."""
 
     edges: tuple[str, ...]
-    total: int
     bases: tuple[int, ...]
-    in_memory: int
-
-    def key(self) -> Any:
-        """Whether edges are spilled decides nothing."""
-        return [self.edges, self.bases]
 
 
 def find_components(args: ComponentsArgs, store: Store) -> Streamed[Sections]:
     """(document, component) of every linked document, by document: rows without a container."""
 
+    def pairs() -> Iterator[dedup.Pairs]:
+        for address in args.edges:
+            found = arrays.unpack(store.read(address))
+            yield found["left"], found["right"]
+
     def write(sink: Sink) -> Sections:
-        bounds = np.zeros(len(args.bases), np.int64)
-        for nodes, roots in _labels(args, store):
+        bounds, folder = np.zeros(len(args.bases), np.int64), store.spill_folder()
+        for nodes, roots in dedup.components(pairs(), nodes=args.bases[-1], folder=folder):
             rows = np.empty(len(nodes), _LABEL)
             rows["document"], rows["root"] = nodes, roots
             sink.write(rows)
             bounds += np.searchsorted(nodes, args.bases)
         return {"bounds": (bounds * _LABEL.itemsize).tolist()}
 
-    return Streamed(write, 2 * args.total * _LABEL.itemsize)
-
-
-def _labels(args: ComponentsArgs, store: Store) -> Iterator[dedup.Pairs]:
-    def pairs() -> Iterator[dedup.Pairs]:
-        for address in args.edges:
-            found = arrays.unpack(store.read(address))
-            yield found["left"], found["right"]
-
-    if args.total > args.in_memory:
-        parts = -(-args.total // args.in_memory) * 4
-        folder, nodes = store.spill_folder(), args.bases[-1]
-        yield from dedup.connect_spilled(pairs(), nodes=nodes, parts=parts, folder=folder)
-        return
-    none = np.empty(0, np.int64)
-    left, right = zip((none, none), *pairs(), strict=True)
-    yield dedup.connect(np.concatenate(left), np.concatenate(right))
+    return Streamed(write, args.bases[-1] * _LABEL.itemsize)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +214,9 @@ def resolve(
     # Section 0 has the documents, the last one tokens if there are any.
     parts = range(1, len(keys[0].result["bounds"]) - (2 if units[0].tokens else 1))
     args = (GroupsArgs(sections(keys, part), bounds[:-1]) for part in parts)
-    labels = _components(job, run_parts(job, GROUPS, "keys", args), bounds)
+    groups = run_parts(job, GROUPS, "keys", args)
+    edges = ComponentsArgs(tuple(r.address for r in groups if r.result["edges"]), bounds)
+    (labels,) = job.run(COMPONENTS, [COMPONENTS.unit("all edges", edges)])
     # From here on of linked documents only.
     count = partitions_for(labels.result["bounds"][-1] // _LABEL.itemsize)
     linked = (MembersArgs(unit, Section.of(labels, n), count) for n, unit in enumerate(units))
@@ -245,13 +229,3 @@ def resolve(
     found = (DecideArgs(u, sections(chosen, n), train_through) for n, u in enumerate(units))
     decided = run_units(job, DECIDED, units, found)
     return [replace(u, decided=r.address) for u, r in zip(units, decided, strict=True)]
-
-
-def _components(
-    job: Job, groups: Sequence[Record[GroupsResult]], bounds: tuple[int, ...]
-) -> Record[Sections]:
-    counts = [record.result["edges"] for record in groups]
-    edges = tuple(r.address for r, count in zip(groups, counts, strict=True) if count)
-    args = ComponentsArgs(edges, sum(counts), bounds, EDGES_IN_MEMORY)
-    (labels,) = job.run(COMPONENTS, [COMPONENTS.unit("all edges", args)])
-    return labels

@@ -146,29 +146,24 @@ class Cluster:
     def _near_match(self, args) -> dict[str, Any]:
         return {"bounds": _bounds(args.parts)}
 
-    def _near_pairs(self, args) -> dict[str, Any]:
-        return {"twins": 1000}
-
     def _near_tables(self, args) -> dict[str, Any]:
-        return {"rows": 1000, "rows_sha256": "0" * 64}
+        return {"rows": 1000, "rows_sha256": "0" * 64, "twins": 1000}
 
     def _decisions(self, args) -> dict[str, Any]:
         rows = self.corpus.unit_documents
         return {
             "rows": rows,
             "repeated": 0,
+            "keys": 1000,
             "train_bytes": int(self.corpus.unit_tokens * tokens.BYTES_PER_TOKEN),
             "outcomes": [["train", True, "unique", rows]],
             "dumps": {f"CC-MAIN-20{n:02d}-10": rows // 10 for n in range(14, 24)},
             "part_rows": [rows // args.parts] * args.parts,
-            "bounds": _bounds(args.parts),
+            "bounds": _bounds(args.parts + 1),
         }
 
     def _decision_files(self, args) -> dict[str, Any]:
         return {"rows": 1000, "rows_sha256": "0" * 64}
-
-    def _audit_keys(self, args) -> dict[str, Any]:
-        return {"keys": 1000}
 
     def _audit_sort(self, args) -> dict[str, Any]:
         return {"bounds": _bounds(2)}

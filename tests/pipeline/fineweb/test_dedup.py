@@ -13,7 +13,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from tangobench.pipeline.fineweb import dedup
-from tangobench.pipeline.fineweb.dedup import connect, connect_spilled
+from tangobench.pipeline.fineweb.dedup import components, connect
 
 TRAIN_THROUGH = 202340
 
@@ -26,8 +26,10 @@ def scipy_labels(count, left, right):
     return smallest[label]
 
 
-def spilled(left, right, *, nodes, parts):
-    ranges = list(connect_spilled([(left, right)], nodes=nodes, parts=parts))
+def spilled(left, right, *, nodes, together):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dedup, "TOGETHER", together)
+        ranges = list(components([(left, right)], nodes=nodes))
     return np.concatenate([r[0] for r in ranges]), np.concatenate([r[1] for r in ranges])
 
 
@@ -48,7 +50,7 @@ def test_components_equal_scipy(graph):
     right = np.array([b for _, b in edges], np.int64)
     expected = scipy_labels(count, left, right)
     linked = np.unique(np.concatenate([left[left != right], right[left != right]]))
-    for nodes, labels in (connect(left, right), spilled(left, right, nodes=count, parts=parts)):
+    for nodes, labels in (connect(left, right), spilled(left, right, nodes=count, together=parts)):
         assert nodes.tolist() == linked.tolist()
         assert labels.tolist() == expected[linked].tolist()
 
@@ -66,14 +68,14 @@ def test_hard_shapes(shape):
     }[shape]
     left, right = order[left], order[right]
     expected = scipy_labels(count, left, right)
-    for nodes, labels in (connect(left, right), spilled(left, right, nodes=count, parts=5)):
+    for nodes, labels in (connect(left, right), spilled(left, right, nodes=count, together=500)):
         assert labels.tolist() == expected[nodes].tolist()
 
 
 def test_no_edges():
     none = np.empty(0, np.int64)
     assert len(connect(none, none)[0]) == 0
-    assert len(spilled(none, none, nodes=3, parts=2)[0]) == 0
+    assert len(spilled(none, none, nodes=3, together=2)[0]) == 0
 
 
 @settings(max_examples=60, deadline=None)

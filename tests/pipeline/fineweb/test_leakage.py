@@ -50,6 +50,11 @@ def make_unit(store, dumps, url, content, base=0):
     return replace(unit, decided=address)
 
 
+def audit(store, units):
+    decided, _ = decisions.decide(Job(store), units)
+    return decisions.audit_leaks(Job(store), units, decided)
+
+
 def random_keys(count, seed):
     return np.random.default_rng(seed).integers(1, 1 << 63, (count, 2), np.uint64)
 
@@ -70,11 +75,11 @@ def test_a_leak_is_found_and_half_a_key_is_none(tmp_path, leak):
     first = make_unit(store, dumps[:30], url[:30], content[:30])
     second = make_unit(store, dumps[30:], url[30:], content[30:], base=30)
     if leak in ("none", "half"):
-        told = decisions.audit_leaks(Job(store), [first, second])
+        told = audit(store, [first, second])
         assert told == {"train_keys": 79, "validation_keys": 39, "shared_keys": 0}
         return
     with pytest.raises(CorruptionError) as caught:
-        decisions.audit_leaks(Job(store), [first, second])
+        audit(store, [first, second])
     assert caught.value.kind == "split-leak"
     assert ("d7" if leak == "url" else "d3") in caught.value.message
 

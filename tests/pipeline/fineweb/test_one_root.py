@@ -156,5 +156,5 @@ def test_a_shuffle_in_two_levels(corpus, reference, tmp_path, monkeypatch, merge
 
 def test_hash_partitions_and_spilling(corpus, reference, tmp_path, monkeypatch):
     monkeypatch.setattr("tangobench.pipeline.fineweb.resolve.PART_ROWS", 90)
-    monkeypatch.setattr("tangobench.pipeline.fineweb.resolve.EDGES_IN_MEMORY", 20)
+    monkeypatch.setattr("tangobench.pipeline.fineweb.dedup.TOGETHER", 20)
     same(build(tmp_path, corpus, overrides=NEAR), reference)
