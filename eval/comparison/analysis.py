@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from tangobench.catalogue import title_of
 from tangobench.eval.comparison import runs as texts
 from tangobench.eval.comparison.runs import by_seeds, estimate, metric_title, or_dash, seeds_of
 from tangobench.eval.comparison.studies import EVERY, Arm, Pair, Result, Study, Weights
@@ -34,18 +35,22 @@ _VERDICTS: Final = {1: "above zero", -1: "below zero", 0: "undecided", None: "no
 _TOY: Final = " A toy trained for seconds: it says nothing about the models."
 
 
-def plan(study: Study, finished: Sequence[Result], prior: float | None = None) -> dict[str, Any]:
-    """What remains to be done and what the design can see, before anything is run.
+class Prior(NamedTuple):
+    """The residual of an earlier layout at a study's size, and the dataset it was measured on."""
 
-    `prior` is the residual of an earlier layout at this size, see `prior_residual`.
-    """
+    residual: float
+    dataset: str
+
+
+def plan(study: Study, finished: Sequence[Result], prior: Prior | None = None) -> dict[str, Any]:
+    """What remains to be done and what the design can see, before anything is run."""
     done = {result["run_sha256"] for result in finished}
     seconds = [core_seconds(run.recipe) for run in study.runs if run.sha256 not in done]
     pairs = {arm.name: len(arm.pairs) for arm in study.arms}
 
     def smallest(weights: Weights) -> float | None:
         blocks = min(pairs[arm] for arm in weights)
-        return prior and detectable(prior, weights, arms=len(study.arms), blocks=blocks)
+        return prior and detectable(prior.residual, weights, arms=len(pairs), blocks=blocks)
 
     return {
         "study": study.name,
@@ -54,7 +59,8 @@ def plan(study: Study, finished: Sequence[Result], prior: float | None = None) -
         "finished": len(study.runs) - len(seconds),
         "core_hours": sum(seconds) / 3600,
         "longest_hours": max(seconds, default=0.0) / 3600,
-        "prior_residual": prior,
+        "prior_residual": prior and prior.residual,
+        "prior_dataset": prior and prior.dataset,
         "contrasts": [
             {"name": name, "detectable": smallest(weights)}
             for name, weights in study.contrasts.items()
@@ -70,12 +76,17 @@ def by_arch(results: Sequence[Result], metric: str) -> Scores:
     return {arch: by_seeds((r for r in results if r["arch"] == arch), metric) for arch in ARCHS}
 
 
-def prior_residual(results: Sequence[Result], study: Study) -> float | None:
-    """Noise of the six architectures' runs of this size, from results made before the study."""
-    groups = [group for group in texts.groups(results) if study.metric in group.metrics]
-    same = [group.every for group in groups if group.family == study.profile]
-    layout = two_way(by_arch(max(same, key=len, default=[]), study.metric))
-    return None if layout is None else layout.residual
+def prior_residual(results: Sequence[Result], study: Study) -> Prior | None:
+    """Noise of the six architectures' runs of this size, from results made before the study.
+
+    On the study's dataset, or where nothing was run on it, on the noisiest of the others.
+    """
+    groups = [group for group in texts.groups(results) if group.family == study.profile]
+    own = [group for group in groups if study.metric in group.metrics]
+    if own:
+        groups = [max(own, key=lambda group: len(group.every))]
+    fitted = [(two_way(by_arch(g.every, g.metrics[0])), title_of(g.dataset)) for g in groups]
+    return max((Prior(layout.residual, on) for layout, on in fitted if layout), default=None)
 
 
 def results_of(study: Study, results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -121,7 +132,7 @@ def analyse(study: Study, results: Sequence[Result]) -> dict[str, Any]:
         "codes": len({result["trained_with"]["code_sha256"] for result in known}),
         "residual": layout and layout.residual,
         "freedom": layout and layout.freedom,
-        "arms": [_arm(arm, by_arm[arm.name], scores[arm.name]) for arm in study.arms],
+        "arms": [_arm(arm, by_arm[arm.name], study.metric) for arm in study.arms],
         "contrasts": [
             {"contrast": name, **judged(weights, scores, layout)}
             for name, weights in study.contrasts.items()
@@ -133,14 +144,16 @@ def analyse(study: Study, results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _arm(arm: Arm, found: Sequence[Result], scores: Mapping[Pair, float]) -> dict[str, Any]:
+def _arm(arm: Arm, found: Sequence[Result], metric: str) -> dict[str, Any]:
     config = arm.recipe.model_config()
+    bits = [run["scores"][metric].get("bits_per_byte") for run in found]
     return {
         "arm": arm.name,
         "model": arm.model,
         "budget": arm.budget,
         "planned": len(arm.pairs),
-        "scores": list(scores.values()),
+        "scores": list(by_seeds(found, metric).values()),
+        "bits_per_byte": [value for value in bits if value is not None],
         "nonembedding_params": config.nonembedding_params,
         "deviation": config.deviation,
         "step_macs": arm.recipe.step_macs,
@@ -185,8 +198,9 @@ def plan_table(planned: Mapping[str, Any]) -> Table:
     noise = (
         "No earlier runs of this size say how large the noise is."
         if prior is None
-        else f"With the noise of earlier runs of this size (residual {prior:.4f}), a true "
-        "difference of this size is found in 80% of repetitions."
+        else f"With the noise of earlier runs of this size (residual {prior:.4f} on "
+        f"{planned['prior_dataset']}), a true difference of this size is found in 80% of "
+        "repetitions."
     )
     return tabled(
         plan_title(planned),
@@ -210,12 +224,17 @@ def study_tables(study: Study, results: Sequence[Result]) -> list[Table]:
         tables.append(_contrasts(found, note))
     if study.contrasts and (needed := multipliers(study, results)):
         tables.append(_multipliers(study, needed))
+    if study.by_position and found["runs"]:
+        tables.append(_positions(study, results, note))
     if found["pairs"] and len(found["arms"]) <= 8:
         tables.append(_pairs(found, note))
     return tables
 
 
 def _arms(found: Mapping[str, Any], note: str) -> Table:
+    bits: dict[str, Callable[[Any], str]] = {
+        "Bits per byte": lambda arm: texts.spread(arm["bits_per_byte"], arm["planned"])
+    }
     return tabled(
         f"Study {found['study']}: {metric_title(found['metric'])}",
         found["arms"],
@@ -226,6 +245,7 @@ def _arms(found: Mapping[str, Any], note: str) -> Table:
             "Steps": lambda arm: f"{arm['steps']:,}",
             "MACs of training": lambda arm: f"{arm['steps'] * arm['step_macs'] / 1e12:.2f}T",
             "NLL": lambda arm: texts.spread(arm["scores"], arm["planned"]),
+            **(bits if any(arm["bits_per_byte"] for arm in found["arms"]) else {}),
             "Seconds per run": lambda arm: or_dash(arm["seconds"], ",.0f"),
         },
         f"{found['question']} Mean ± sample standard deviation over seed pairs; forward MACs "
@@ -305,4 +325,30 @@ def _multipliers(study: Study, needed: Mapping[str, Sequence[float]]) -> Table:
         note="A line through NLL against the logarithm of operations, per model and seed pair; "
         "geometric mean and Student's t on logarithms. Outside "
         f"{min(budgets):g} to {max(budgets):g} times the budget it is an extrapolation.",
+    )
+
+
+def _positions(study: Study, results: Sequence[Result], note: str) -> Table:
+    """NLL by the place of the predicted token: what a model gains from more context."""
+    by_arm: dict[str, list[dict[str, tuple[float, int]]]] = {}
+    for name, found in results_of(study, results).items():
+        for run in found:
+            bins: dict[str, tuple[float, int]] = {}
+            for place, tally in run["breakdowns"][study.metric]["position"].items():
+                label = place.replace("-", "–") if "-" in place else "1–15"
+                total, count = bins.get(label, (0.0, 0))
+                bins[label] = (total + tally["sum"], count + tally["count"])
+            by_arm.setdefault(name, []).append(bins)
+    labels = sorted(next(iter(by_arm.values()))[0], key=lambda label: int(label.split("–")[0]))
+    rows = []
+    for name, seeds in by_arm.items():
+        means = [statistics.fmean(s[b][0] / s[b][1] for s in seeds) for b in labels]
+        far = means[-1] - means[labels.index("64–127")] if "64–127" in labels else None
+        rows.append([name, *(f"{mean:.3f}" for mean in means), or_dash(far, "+.3f")])
+    return Table(
+        title=f"Study {study.name}: NLL by place in the row",
+        columns=["Model", *labels, "Last minus 64–127"],
+        rows=rows,
+        note="Mean over seed pairs. A model that uses distant tokens has a lower NLL late in the "
+        f"row than after a hundred tokens. {note}",
     )

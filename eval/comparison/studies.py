@@ -55,6 +55,8 @@ class Study:
     arms: tuple[Arm, ...]
     contrasts: Mapping[str, Weights] = dataclasses.field(default_factory=dict)
     """By name, weights of arms that sum to zero: positive if the first side has the higher NLL."""
+    by_position: bool = False
+    """Whether the NLL by place in the row is part of the answer."""
 
     @property
     def runs(self) -> list[Run]:
@@ -196,6 +198,7 @@ def context(profile: str) -> Study:
         question="On rows of 1,024 tokens of text, which model has the lowest NLL, and which makes "
         "use of distant tokens?",
         arms=_arms(found),
+        by_position=True,
         contrasts={
             f"{other} minus {_TANGO}": minus(other, _TANGO) for other in found if other != _TANGO
         },

@@ -145,7 +145,7 @@ def test_the_plan_is_made_of_what_is_left():
     study = STUDIES["sharing"]("mini")
     shipped = read_results([shipped_results()])
     prior = prior_residual(shipped, study)
-    assert prior == pytest.approx(0.0125, abs=0.0001)
+    assert prior == (pytest.approx(0.0125, abs=0.0001), "DeepMind Mathematics")
     planned, empty = plan(study, shipped, prior), plan(study, [])
     assert planned["finished"] >= 9
     assert planned["core_hours"] < empty["core_hours"]
@@ -221,3 +221,26 @@ def test_studies_among_results_are_those_with_a_run_of_their_own():
     assert not list(studies_in(mini))
     own = STUDIES["sharing"]("mini").arms[3].runs[0]
     assert [study.name for study in studies_in([*mini, result(own, 1.0)])] == ["sharing"]
+
+
+def test_long_rows_are_also_compared_by_place():
+    study = STUDIES["context"]("mini")
+    places = {"15": (4.0, 2), "3": (6.0, 2), "512-1023": (100.0, 50), "64-127": (90.0, 30)}
+    tallies = {name: {"sum": total, "count": count} for name, (total, count) in places.items()}
+    made = [
+        result(run, 2.0)
+        | {"scores": {"mdn": {"nll": 2.0, "bits_per_byte": 1.25}}}
+        | {"breakdowns": {"mdn": {"position": tallies}}}
+        for run in study.runs[:2]
+    ]
+    arms, *_, table = study_tables(study, made)
+    assert arms.rows[0][arms.columns.index("Bits per byte")].startswith("1.250")
+    assert table.columns[1:4] == ["1–15", "64–127", "512–1023"]
+    assert table.rows == [["TANGO", "2.500", "3.000", "2.000", "-1.000"]]
+    assert not [table for table in study_tables(study, []) if "place" in table.title]
+
+
+def test_a_dataset_without_runs_takes_the_largest_noise_of_its_size():
+    prior = prior_residual(read_results([shipped_results()]), STUDIES["context"]("mini"))
+    assert prior.dataset == "Lean Mathlib"
+    assert prior_residual([], STUDIES["context"]("mini")) is None
