@@ -50,7 +50,8 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
         value = action.metavar or (action.dest if not action.option_strings else "")
         words = ", ".join(action.option_strings) or str(value)
         if action.option_strings and action.nargs != 0:
-            words += f" {value or action.dest.upper()}"
+            choices = "|".join(map(str, action.choices or ()))
+            words += f" {choices or value or action.dest.upper()}"
         yield f"- `{words}`: {_cell(action.help or '')}"
 
 
@@ -138,7 +139,7 @@ def recipes_table() -> str:
 def speed_table() -> str:
     """Every comparison that the benchmarks measured."""
     words = {True: "", False: "missed", None: ""}
-    lines = ["| job | beside | ratio | aim | |", "|---|---|---:|---|---|"]
+    lines = ["| job | compared with | ratio | aim | |", "|---|---|---:|---|---|"]
     for path in sorted((HERE.parent / "bench" / "results").glob("*.json")):
         rows = [r for r in json.loads(path.read_text()).get("rows", []) if "peer" in r]
         lines += [f"| **{TITLES.get(path.stem) or title_of(path.stem)}** | | | | |"] if rows else []

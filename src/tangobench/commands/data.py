@@ -297,7 +297,7 @@ def summary_lines(lock: Any) -> list[str]:
     from tangobench.pipeline.core.cards import flatten
 
     lines = []
-    for config in lock.configs:
+    for config in sorted(lock.configs):
         for split in lock.splits(config):
             tokens = sum(shard["tokens"] for shard in lock.shards_of(config, split))
             name = split if config == "default" else f"{config}/{split}"

@@ -118,7 +118,7 @@ def _diff(args: argparse.Namespace) -> int:
     raise MismatchError(
         f"{name}s differ: {first.data[name]} and {second.data[name]}",
         kind=f"{name.replace('_', '-')}-mismatch",
-        fix="the fields above show where they part",
+        fix="the fields above are those that differ",
     )
 
 
@@ -254,7 +254,7 @@ def _why(args: argparse.Namespace) -> int:
 
     examples:
       why out/lean-sample count_nil
-      why out/dm_math-sample 'What is 12 + 30?'
+      why out/dm_math-sample '5 - 36703263'
     """
     from tangobench.pipeline.api import door, kind_of
     from tangobench.pipeline.core.lock import read_lock
