@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tangobench.catalogue import CATALOGUE
-from tangobench.pipeline.core.hashing import RowsHasher, Sink
+from tangobench.pipeline.core.hashing import RowsHasher, Sink, list_lengths
 
 NDArray = np.ndarray[Any, Any]
 _TOKENS: Final = (pa.uint8(), pa.uint16(), pa.uint32())
@@ -174,7 +174,7 @@ class Rules:
             inner = column.values if hasattr(column, "values") else column
             if column.null_count or inner.null_count:
                 raise ValueError(f"its column {name!r} has nulls")
-        lengths = _lengths(columns["tokens"])
+        lengths = list_lengths(columns["tokens"])
         _require("tokens", "a length", lengths, 1, self.context)
         _require("tokens", "an id", columns["tokens"].flatten().to_numpy(), 0, self.vocabulary - 1)
         if "target_start" in columns:
@@ -217,12 +217,6 @@ def check_table(name: str, kind: str, schema: pa.Schema) -> None:
         raise ValueError(f"its columns are {found}, expected {dict(known[kind])}")
 
 
-def _lengths(column: pa.Array) -> NDArray:
-    if pa.types.is_fixed_size_list(column.type):
-        return np.full(len(column), column.type.list_size, np.int64)
-    return np.diff(column.offsets.to_numpy())
-
-
 def _require(name: str, what: str, values: NDArray, low: int, high: int) -> None:
     if not len(values):
         return
@@ -236,7 +230,7 @@ def _check_spans(columns: dict[str, pa.Array], lengths: NDArray) -> None:
     """Every row begins with a span, and each span begins after the one before, inside the row."""
     bounds = columns["doc_start"].offsets.to_numpy()
     for name in ("doc_index", "doc_offset"):
-        if name not in columns or not np.array_equal(_lengths(columns[name]), np.diff(bounds)):
+        if name not in columns or not np.array_equal(list_lengths(columns[name]), np.diff(bounds)):
             raise ValueError(f"its column {name!r} has not one value for each of 'doc_start'")
     _require("doc_start", "a number of spans", np.diff(bounds), 1, int(lengths.max()))
     starts = columns["doc_start"].flatten().to_numpy().astype(np.int64)
