@@ -120,19 +120,19 @@ class RowsHasher:
             self._part(f"{path}/nulls").update((nulls + before).astype("<i8"))
         if kind.startswith("list<"):
             self._part(f"{path}/lengths").update(list_lengths(array).astype("<i8"))
-            self._update(f"{path}/items", array.flatten())
+            self._update(f"{path}/items", list_items(array))
         elif kind == "string":
-            raw, offsets = utf8_and_offsets(array.cast(pa.large_string()))
+            raw, offsets = utf8_and_offsets(array)
             self._part(f"{path}/lengths").update(np.diff(offsets).astype("<i8"))
             self._part(f"{path}/values").update(raw)
-        elif pa.types.is_boolean(array.type):
-            values = array.fill_null(False).to_numpy(zero_copy_only=False)
-            self._part(f"{path}/values").update(values.astype(np.uint8))
         else:
-            dtype = np.dtype(array.type.to_pandas_dtype()).newbyteorder("<")
-            dense = array.fill_null(0) if array.null_count else array
-            values = np.ascontiguousarray(dense.to_numpy(zero_copy_only=False), dtype)
-            self._part(f"{path}/values").update(values)
+            boolean = pa.types.is_boolean(array.type)
+            dense = array.fill_null(False if boolean else 0) if array.null_count else array
+            values = dense.to_numpy(zero_copy_only=False)
+            dtype = np.dtype(np.uint8 if boolean else array.type.to_pandas_dtype()).newbyteorder(
+                "<"
+            )
+            self._part(f"{path}/values").update(np.ascontiguousarray(values, dtype))
 
 
 def list_lengths(array: pa.Array) -> np.ndarray[Any, Any]:
@@ -144,13 +144,28 @@ def list_lengths(array: pa.Array) -> np.ndarray[Any, Any]:
     return np.diff(array.offsets.to_numpy())
 
 
+def list_items(array: pa.Array) -> pa.Array:
+    """The items of all lists; without nulls no compute kernel, whose import takes 0.06 s."""
+    if array.null_count:
+        return array.flatten()
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        return array.values.slice(array.offset * size, len(array) * size)
+    first, last = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+    return array.values.slice(first, last - first)
+
+
 def utf8_and_offsets(texts: pa.Array) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The bytes of large strings, without copying, and where each begins; a null is empty."""
+    """The bytes of texts, without copying, and where each begins; a null is empty."""
     texts = texts.fill_null("") if texts.null_count else texts
+    if pa.types.is_string_view(texts.type):
+        texts = texts.cast(pa.large_string())
+    width = np.int32 if pa.types.is_string(texts.type) else np.int64
     _, bounds, values = texts.buffers()
     offsets = np.zeros(1, np.int64)
     if len(texts):
-        offsets = np.frombuffer(bounds, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        held = np.frombuffer(bounds, width)[texts.offset : texts.offset + len(texts) + 1]
+        offsets = held.astype(np.int64, copy=False)
     raw = np.frombuffer(b"" if values is None else values, np.uint8)
     return raw[offsets[0] : offsets[-1]], offsets - offsets[0]
 

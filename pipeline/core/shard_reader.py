@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline.core.files import map_untrusted, open_untrusted, write_atomic
-from tangobench.pipeline.core.hashing import RowsHasher, rows_sha256, sha256_bytes
+from tangobench.pipeline.core.hashing import RowsHasher, list_items, rows_sha256, sha256_bytes
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.remote import Bucket, Place
 from tangobench.pipeline.core.shards import Rules, check_table, rules_of
@@ -79,7 +79,7 @@ class Shard:
     def check_rows(self) -> None:
         """Refuse a shard whose rows are not those that the lock counts and hashes."""
         with as_promised(self._path):
-            tokens = sum(len(batch.column("tokens").flatten()) for batch in self)
+            tokens = sum(len(list_items(batch.column("tokens"))) for batch in self)
             _require(self.entry, tokens=tokens, rows_sha256=rows_sha256(self))
 
     def value(self, row: int, column: str) -> Any:
@@ -162,7 +162,7 @@ class SideTable:
 
 
 def check_schemas(folder: Place, entries: list[dict[str, Any]], rules: Rules) -> None:
-    """Refuse shards of other columns before any is hashed, where bytes are at hand."""
+    """Refuse local shards with other columns before any is hashed; remote ones when opened."""
     if isinstance(folder, Bucket):
         return
     for entry in entries:

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from tangobench.catalogue import CATALOGUE
-from tangobench.pipeline.core.hashing import RowsHasher, Sink, list_lengths
+from tangobench.pipeline.core.hashing import RowsHasher, Sink, list_items, list_lengths
 
 NDArray = np.ndarray[Any, Any]
 _TOKENS: Final = (pa.uint8(), pa.uint16(), pa.uint32())
@@ -27,7 +27,7 @@ _TYPES: Final = {**_PLAIN, **{f"list<{name}>": pa.list_(kind) for name, kind in 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column that can give any range of its rows as a fresh array; `bytes` holds all of them."""
+    """A column that can give any range of its rows as a fresh array; `bytes` is the size of all."""
 
     rows: int
     type: pa.DataType
@@ -110,7 +110,7 @@ def write(columns: dict[str, Column], sink: Sink, *, batch_rows: int) -> ShardIn
             writer.write_batch(batch)
             hasher.update(batch)
             if "tokens" in columns:
-                tokens += len(batch.column("tokens").flatten())
+                tokens += len(list_items(batch.column("tokens")))
     return {
         "rows": count,
         "tokens": tokens,
@@ -176,7 +176,9 @@ class Rules:
                 raise ValueError(f"its column {name!r} has nulls")
         lengths = list_lengths(columns["tokens"])
         _require("tokens", "a length", lengths, 1, self.context)
-        _require("tokens", "an id", columns["tokens"].flatten().to_numpy(), 0, self.vocabulary - 1)
+        _require(
+            "tokens", "an id", list_items(columns["tokens"]).to_numpy(), 0, self.vocabulary - 1
+        )
         if "target_start" in columns:
             first = columns["target_start"].to_numpy()
             _require("target_start", "a value", first, 1, self.context)
@@ -233,7 +235,7 @@ def _check_spans(columns: dict[str, pa.Array], lengths: NDArray) -> None:
         if name not in columns or not np.array_equal(list_lengths(columns[name]), np.diff(bounds)):
             raise ValueError(f"its column {name!r} has not one value for each of 'doc_start'")
     _require("doc_start", "a number of spans", np.diff(bounds), 1, int(lengths.max()))
-    starts = columns["doc_start"].flatten().to_numpy().astype(np.int64)
+    starts = list_items(columns["doc_start"]).to_numpy().astype(np.int64)
     heads = np.zeros(len(starts), np.bool_)
     heads[bounds[:-1] - bounds[0]] = True
     inside = np.append(True, np.diff(starts) > 0) | heads
