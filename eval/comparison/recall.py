@@ -24,11 +24,17 @@ from tangobench.errors import CorruptionError
 from tangobench.eval.comparison.runs import operations, share_text
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
-from tangobench.eval.scoring.result_files import RECALL, checked_json, read_result, write_result
+from tangobench.eval.scoring.result_files import (
+    RECALL,
+    Count,
+    Sha256,
+    checked_json,
+    read_result,
+    write_result,
+)
 from tangobench.model.config import ARCHS, Arch
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, Run
 from tangobench.pipeline.core.files import write_atomic
-from tangobench.pipeline.core.lock import Count, Sha256
 from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.sealed import CASES

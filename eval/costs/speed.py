@@ -23,11 +23,10 @@ from typing_extensions import TypedDict
 from tangobench.errors import ResourceError, UsageError
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
-from tangobench.eval.scoring.result_files import Number, checked_json
+from tangobench.eval.scoring.result_files import Count, Name, Number, checked_json
 from tangobench.model.config import ARCHS, SCALING, Arch, ModelConfig, formula, is_known
 from tangobench.model.training.recipes import RECIPES, Precision, Recipe
 from tangobench.pipeline.core.files import read_untrusted
-from tangobench.pipeline.core.lock import Count, Name
 
 Task = Literal["train", "decode"]
 Size = Literal["mini", "published"]
