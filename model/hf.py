@@ -27,7 +27,7 @@ from tangobench.model.config import ModelConfig
 from tangobench.model.language import LanguageModel, initialise
 from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
 from tangobench.pipeline.tokenizer import gpt2
-from tangobench.pipeline.tokenizer.defined import HUGGING_FACE, Defined
+from tangobench.pipeline.tokenizer.use import HUGGING_FACE, Defined
 
 
 class TangobenchConfig(PreTrainedConfig):  # type: ignore[misc]

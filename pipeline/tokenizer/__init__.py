@@ -31,7 +31,7 @@ def resolve(spec: S) -> S:
     """The spec with the sha256 of the tokenizer that it names."""
     if spec.tokenizer == "gpt2" and not spec.tokenizer_sha256:
         return spec
-    from tangobench.pipeline.tokenizer.defined import read_definition
+    from tangobench.pipeline.tokenizer.use import read_definition
 
     found = read_definition(spec.tokenizer)
     require_same(spec, found.sha256)

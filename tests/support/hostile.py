@@ -419,7 +419,7 @@ def _read_math(path: Path) -> None:
 
 
 def _read_tokenizer(path: Path) -> None:
-    from tangobench.pipeline.tokenizer.defined import make, read_definition
+    from tangobench.pipeline.tokenizer.use import make, read_definition
 
     make(read_definition(str(path)), "<|endoftext|>")
 
