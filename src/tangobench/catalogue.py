@@ -44,20 +44,25 @@ class Dataset:
 
 _PIPELINE: Final = "tangobench.pipeline"
 _GPT2: Final = f"{_PIPELINE}.tokenizer.preload"
-_DECISIONS: Final = {
-    **dict.fromkeys(("id", "dump", "component", "partition"), "string"),
-    **{"kept": "bool", "reason": "string", "representative": "string"},
-}
-_NEAR_DUPLICATES: Final = {
-    **{"validation_id": "string", "training_id": "string"},
-    **{"bands": "uint8", "similarity": "double"},
-}
-_DECLARATIONS: Final = {
-    **dict.fromkeys(("path", "declaration", "kind", "style"), "string"),
-    **{"line": "int32", "proof_start": "int64", "proof_end": "int64", "proof_tokens": "int64"},
-    **{"split": "string", "outcome": "string", "row": "int64"},
-    **{"proof_in_training": "bool", "statement_in_training": "bool"},
-}
+
+
+def _columns(pairs: str) -> dict[str, str]:
+    """`name:type` pairs, in order."""
+    return dict(pair.split(":") for pair in pairs.split())
+
+
+_DECISIONS: Final = _columns(
+    "id:string dump:string component:string partition:string kept:bool reason:string "
+    "representative:string"
+)
+_NEAR_DUPLICATES: Final = _columns(
+    "validation_id:string training_id:string bands:uint8 similarity:double"
+)
+_DECLARATIONS: Final = _columns(
+    "path:string declaration:string kind:string style:string line:int32 proof_start:int64 "
+    "proof_end:int64 proof_tokens:int64 split:string outcome:string row:int64 "
+    "proof_in_training:bool statement_in_training:bool"
+)
 
 CATALOGUE: Final[dict[str, Dataset]] = {
     dataset.name: dataset
@@ -73,12 +78,10 @@ CATALOGUE: Final[dict[str, Dataset]] = {
             context=8192,
             vocabulary=50_257,
             columns={
-                "default": {
-                    "tokens": "rows",
-                    "doc_index": "list<uint32>",
-                    "doc_start": "list<uint16>",
-                    "doc_offset": "list<uint32>",
-                }
+                "default": _columns(
+                    "tokens:rows doc_index:list<uint32> doc_start:list<uint16> "
+                    "doc_offset:list<uint32>"
+                )
             },
             tables={"decisions": _DECISIONS, "near_duplicates": _NEAR_DUPLICATES},
             package=f"{_PIPELINE}.fineweb",
@@ -100,19 +103,10 @@ CATALOGUE: Final[dict[str, Dataset]] = {
             context=2048,
             vocabulary=50_257,
             columns={
-                "source": {
-                    "tokens": "list",
-                    "path": "string",
-                    "start": "uint32",
-                    "length": "uint32",
-                },
-                "proof": {
-                    "tokens": "list",
-                    "target_start": "uint16",
-                    "path": "string",
-                    "declaration": "string",
-                    "kind": "string",
-                },
+                "source": _columns("tokens:list path:string start:uint32 length:uint32"),
+                "proof": _columns(
+                    "tokens:list target_start:uint16 path:string declaration:string kind:string"
+                ),
             },
             tables={"declarations": _DECLARATIONS},
             package=f"{_PIPELINE}.lean",
@@ -129,9 +123,7 @@ CATALOGUE: Final[dict[str, Dataset]] = {
             metrics={"dm_math": "DeepMind Mathematics"},
             context=256,
             vocabulary=73,
-            columns={
-                "default": {"tokens": "list", "target_start": "uint16", "combination": "uint8"}
-            },
+            columns={"default": _columns("tokens:list target_start:uint16 combination:uint8")},
             package=f"{_PIPELINE}.dm_math",
             preload=(f"{_PIPELINE}.dm_math.build",),
         ),
