@@ -8,8 +8,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -36,28 +38,6 @@ _CITATION: Final = (
     "Joshua Nunley. TANGO: Token-Aggregated Nonlinear Gating Operators for Natural and Formal "
     "Language Modeling."
 )
-_OURS: Final = (
-    *("arrayShape", "citeAs", "column", "containedIn", "equivalentProperty", "extract", "field"),
-    *("fileObject", "fileProperty", "fileSet", "format", "includes", "isArray", "isLiveDataset"),
-    *("jsonPath", "key", "md5", "parentField", "path", "recordSet", "references", "regex"),
-    *("repeated", "replace", "samplingRate", "separator", "source", "subField", "transform"),
-)
-# The standard context of Croissant, whole: validators warn of any other.
-_CONTEXT: Final = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "sc": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "dct": "http://purl.org/dc/terms/",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "description": {"@container": "@language"},
-    "name": {"@container": "@language"},
-    **{name: f"cr:{name}" for name in _OURS},
-}
 _KINDS: Final = {
     "bool": "sc:Boolean",
     "double": "cr:Float64",
@@ -243,7 +223,8 @@ def _croissant(lock: dict[str, Any], card: dict[str, Any], columns: Columns) -> 
     tables = [side for side in lock["side_files"] if side["rows_sha256"]]
     kinds = dict.fromkeys([*(s["config"] for s in lock["shards"]), *(t["kind"] for t in tables)])
     return {
-        "@context": _CONTEXT,
+        # The standard context of Croissant, whole: validators warn of any other.
+        "@context": json.loads(Path(__file__).with_name("croissant_context.json").read_bytes()),
         "@type": "sc:Dataset",
         "conformsTo": "http://mlcommons.org/croissant/1.1",
         "name": f"{lock['name']}-{lock['profile']}",
