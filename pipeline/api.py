@@ -129,7 +129,7 @@ def kind_of(lock: Lock) -> str:
 
 
 def record_of(dataset: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
-    """A row in its dataset's words; corrupt if its ids mean nothing in the vocabulary."""
+    """What a row holds, by its dataset's `record`; an id outside the vocabulary is corruption."""
     with as_promised(dataset.folder):
         found: dict[str, Any] = door(kind_of(dataset.lock), "record")(row, config, dataset)
     return found

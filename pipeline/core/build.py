@@ -279,7 +279,7 @@ class SideFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """What a dataset's build returns; everything but `origin` goes into the lock."""
+    """What a dataset's build returns: all of it goes into the lock, but `origin` and `card`."""
 
     source: dict[str, Any]
     """Identity of the input's content; part of the root, so never a path or an address."""

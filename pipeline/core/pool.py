@@ -59,7 +59,7 @@ class ProcessRunner:
 
     def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
         self._workers = workers
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: _Pool | None = None
         _start_server(preload)  # it loads its modules while this process loads its own
 
     def __enter__(self) -> Self:
@@ -74,7 +74,7 @@ class ProcessRunner:
         """Results in order; on any failure the workers are stopped at once."""
         waiting = collections.deque(zip(items, labels, strict=True))
         running: collections.deque[tuple[Future[Value], str]] = collections.deque()
-        pool = self._pool = self._pool or start_pool(self._workers)
+        pool = self._pool = self._pool or _Pool(self._workers)
         try:
             while waiting or running:
                 while waiting and len(running) < self._workers * _IN_FLIGHT:
@@ -84,11 +84,11 @@ class ProcessRunner:
                 running.popleft()
                 yield value
         except BaseException as error:
-            stop_pool(pool)
+            pool.stop()
             self._pool = None
             if not isinstance(error, BrokenProcessPool):
                 raise
-            raise worker_died([label for future, label in running if _lost(future)]) from None
+            raise _worker_died([label for future, label in running if _lost(future)]) from None
 
     def close(self) -> None:
         if self._pool is not None:
@@ -97,11 +97,17 @@ class ProcessRunner:
 
 
 class _Pool(ProcessPoolExecutor):
-    """Workers that do not run the caller's main script again.
+    """Workers that ignore Ctrl-C, end with this process and do not run its main script again.
 
-    Without this a script that lacks a guard of `__main__`, or one read from standard input, would
-    fail in every worker; units are functions of importable modules.
+    Without the last a script that lacks a guard of `__main__`, or one read from standard input,
+    would fail in every worker; units are functions of importable modules.
     """
+
+    def __init__(self, workers: int) -> None:
+        _start_server(())
+        context = multiprocessing.get_context("forkserver")
+        with _explain_no_workers():
+            super().__init__(workers, mp_context=context, initializer=_prepare_worker)
 
     def _spawn_process(self) -> None:
         main = sys.modules["__main__"]
@@ -112,13 +118,11 @@ class _Pool(ProcessPoolExecutor):
         finally:
             sys.modules["__main__"] = main
 
-
-def start_pool(workers: int) -> ProcessPoolExecutor:
-    """Worker processes that ignore Ctrl-C and end with the process that started them."""
-    context = multiprocessing.get_context("forkserver")
-    _start_server(())
-    with _explain_no_workers():
-        return _Pool(workers, mp_context=context, initializer=_prepare_worker)
+    def stop(self) -> None:
+        for process in list((self._processes or {}).values()):
+            with contextlib.suppress(Exception):
+                process.terminate()
+        self.shutdown(wait=True, cancel_futures=True)
 
 
 def _start_server(preload: Sequence[str]) -> None:
@@ -130,20 +134,13 @@ def _start_server(preload: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _explain_no_workers() -> Iterator[None]:
-    """Semaphores, sockets and processes are resources too: no /dev/shm, no /tmp, a limit."""
+    """Report an OSError of starting workers (no /dev/shm or /tmp, a limit) as `no-workers`."""
     try:
         yield
     except OSError as error:
         why = f"cannot start worker processes: {error}"
         fix = "use --workers 1, or lift the system's limit"
         raise ResourceError(why, kind="no-workers", fix=fix) from error
-
-
-def stop_pool(pool: ProcessPoolExecutor) -> None:
-    for process in list((pool._processes or {}).values()):
-        with contextlib.suppress(Exception):
-            process.terminate()
-    pool.shutdown(wait=True, cancel_futures=True)
 
 
 def make_runner(workers: int, *, preload: Sequence[str] = ()) -> Runner:
@@ -171,7 +168,7 @@ def _lost(future: Future[Any]) -> bool:
     return not future.done() or future.cancelled() or future.exception() is not None
 
 
-def worker_died(labels: Sequence[str]) -> ResourceError:
+def _worker_died(labels: Sequence[str]) -> ResourceError:
     """The error for a worker that was killed while the labelled items were under way."""
     shown = "; ".join(labels[:4]) + (" …" if len(labels) > 4 else "")
     return ResourceError(

@@ -50,7 +50,7 @@ class Reporter:
         parts: Mapping[str, float] | None = None,
         noun: str = "unit",
     ) -> None:
-        """Begin a stage of `count` units that weigh `weight` together, by named part if it has."""
+        """Begin a stage of `count` units; `weight` is their sum, `parts` that of named parts."""
         self._noun = noun
         self._parts: dict[str, float] = dict(parts or {})
         self._stage, self._units, self._weight = printable(stage), count, weight or 1.0
