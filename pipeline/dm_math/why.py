@@ -35,6 +35,8 @@ def why(folder: Path, lock: Lock, ident: str) -> list[str]:
     ]
     if not places:
         reason = f"its hash allows it in {split} only, and it was not drawn there"
+        if "default" not in lock.configs and split == "train":
+            reason = "its hash allows it in training only, so no test set can have it"
         if len(ident) > MAX_QUESTION:
             reason = f"it has {len(ident)} characters, more than {MAX_QUESTION}"
         raise InputError(
