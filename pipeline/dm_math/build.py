@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, Final
@@ -46,20 +47,18 @@ class Drawn:
                 self._places[piece.name].append((piece, record.address, row))
                 row += piece.stop - piece.start
             for name, counts in record.result["rejected"].items():
-                so_far = self.rejected[name]
-                self.rejected[name] = [a + b for a, b in zip(so_far, counts, strict=True)]
+                self.rejected[name] = [*map(operator.add, self.rejected[name], counts)]
 
     def find(self, name: str, start: int, stop: int) -> tuple[Found, ...]:
         """The stored rows of these examples, in order."""
-        found = []
-        for piece, address, row in self._places[name]:
-            low, high = max(start, piece.start), min(stop, piece.stop)
-            if low < high:
-                found.append(Found(address, row + low - piece.start, row + high - piece.start))
-        return tuple(found)
+        return tuple(
+            Found(address, row + max(start - begin, 0), row + min(stop, end) - begin)
+            for (_, begin, end), address, row in self._places[name]
+            if max(start, begin) < min(stop, end)
+        )
 
     def counts(self) -> dict[str, int]:
-        rows = self.group.rows
+        rows = len(self.group.names) * self.group.each
         return {
             "rows": rows,
             "draws": rows + sum(map(sum, self.rejected.values())),
@@ -84,20 +83,13 @@ def build(spec: Spec | TestsSpec, source: str | None, job: Job) -> Result:
     drawn = [Drawn(g, own, [*islice(rest, len(own))]) for g, own in zip(groups, cuts, strict=True)]
     _audit(drawn, job)
     counts = [row for each in drawn for row in each.rejected.values()]
-    symbols, pad = list(vocabulary.SYMBOLS), vocabulary.PAD
-    config = {
-        "context": spec.context,
-        "vocabulary": len(symbols),
-        "masked_target": None,
-        "pad": pad,
-    }
+    symbols = list(vocabulary.SYMBOLS)
+    size = {"vocabulary": len(symbols)}
+    config = {**size, "context": spec.context, "masked_target": None, "pad": vocabulary.PAD}
     return Result(
         source=identity,
         origin=origin,
-        tokenizer={
-            **{"name": "dm_math", "vocabulary": len(symbols)},
-            **{"symbols": symbols, "sha256": digest(symbols)},
-        },
+        tokenizer={**size, "name": "dm_math", "symbols": symbols, "sha256": digest(symbols)},
         configs={group.config: config for group in groups},
         drops=dict(zip(REJECTIONS.values(), map(sum, zip(*counts, strict=True)), strict=True)),
         shards=_assemble(drawn, spec.batch_rows, job),
@@ -111,9 +103,8 @@ def _draw_units(
     seed: int, groups: list[Group], cuts: list[list[list[Piece]]], identity: dict[str, Any]
 ) -> list[Unit]:
     units = []
-    for group, pieces in (
-        (g, pieces) for g, own in zip(groups, cuts, strict=True) for pieces in own
-    ):
+    owned = [(g, pieces) for g, own in zip(groups, cuts, strict=True) for pieces in own]
+    for group, pieces in owned:
         first, last = pieces[0], pieces[-1]
         label = f"{group.split} {first.name} {first.start} – {last.name} {last.stop}"
         args = stages.DrawArgs(identity, seed, group.split, tuple(pieces))

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -70,12 +71,8 @@ def found_files(source: str, groups: Sequence[Group]) -> dict[str, File]:
     for name in (name for group in groups for name in group.names):
         path = path_of(folder, name)
         if not path.is_file():
-            raise InputError(
-                f"{path} is missing",
-                kind="math-file-missing",
-                fix="give the unpacked folder mathematics_dataset-v1.0 with --source",
-                path=str(path),
-            )
+            fix = "give the unpacked folder mathematics_dataset-v1.0 with --source"
+            raise _wrong(path, " is missing", "math-file-missing", fix)
         status = path.stat()
         found[name] = File(path, status.st_size, status.st_mtime_ns)
     return found
@@ -96,11 +93,16 @@ def read_units(files: dict[str, File], groups: Sequence[Group]) -> list[Unit]:
 
 def identity(units: Sequence[Unit], records: Sequence[Record[ReadResult]]) -> dict[str, Any]:
     """What the lock says of the source."""
-    contents = {}
-    for unit, record in zip(units, records, strict=True):
-        name, size = unit.inputs.name, unit.inputs.file.size
-        contents[name] = [name, record.result["sha256"], size, record.result["examples"]]
-    return {"files": "mathematics_dataset-v1.0", "contents": list(contents.values())}
+    contents = {
+        unit.inputs.name: [
+            record.result["sha256"],
+            unit.inputs.file.size,
+            record.result["examples"],
+        ]
+        for unit, record in zip(units, records, strict=True)
+    }
+    listed = [[name, *values] for name, values in contents.items()]
+    return {"files": "mathematics_dataset-v1.0", "contents": listed}
 
 
 def read_file(args: ReadArgs, _store: Store) -> Output[ReadResult]:
@@ -120,13 +122,9 @@ def read_file(args: ReadArgs, _store: Store) -> Output[ReadResult]:
             kept.append((args.name, Draw(question, answer, rejected)))
             others = 0
     if there < args.count:
-        raise InputError(
-            f"{args.file.path} has {there:,} examples for {args.split}, {args.count:,} are asked "
-            "for",
-            kind="too-few-examples",
-            fix="ask for fewer of each with --set",
-            path=str(args.file.path),
-        )
+        what = f" has {there:,} examples for {args.split}, {args.count:,} are asked for"
+        fix = "ask for fewer of each with --set"
+        raise _wrong(args.file.path, what, "too-few-examples", fix)
     rows = rows_unit(kept)
     whole: ReadResult = {**rows.result, "sha256": hasher.hexdigest(), "examples": examples}
     return Output(rows.data, whole)
@@ -137,23 +135,17 @@ def _pairs(file: File) -> Iterator[tuple[bytes, str, str]]:
     with file.path.open("rb") as opened:
         status = os.fstat(opened.fileno())
         if (status.st_size, status.st_mtime_ns) != (file.size, file.changed):
-            raise InputError(
-                f"{file.path} changed while it was read",
-                kind="source-changed",
-                fix="run again when nothing writes to it",
-                path=str(file.path),
-            )
-        number = 1
-        while question := opened.readline(_LONGEST_LINE):
+            fix = "run again when nothing writes to it"
+            raise _wrong(file.path, " changed while it was read", "source-changed", fix)
+        for number in itertools.count(1, 2):
+            if not (question := opened.readline(_LONGEST_LINE)):
+                return
             answer = opened.readline(_LONGEST_LINE)
             if not answer:
                 raise _broken(file.path, number, "a question without an answer ends the file")
-            texts = (
-                _checked(question, spec.MAX_QUESTION, file.path, number),
-                _checked(answer, spec.MAX_ANSWER, file.path, number + 1),
-            )
-            yield question + answer, *texts
-            number += 2
+            first = _checked(question, spec.MAX_QUESTION, file.path, number)
+            second = _checked(answer, spec.MAX_ANSWER, file.path, number + 1)
+            yield question + answer, first, second
 
 
 def _checked(line: bytes, most: int, path: Path, number: int) -> str:
@@ -169,13 +161,12 @@ def _checked(line: bytes, most: int, path: Path, number: int) -> str:
 
 
 def _broken(path: Path, number: int, what: str) -> InputError:
-    return InputError(
-        f"{path}, line {number}: {what}",
-        kind="math-file-broken",
-        fix="unpack the archive again; question and answer are on alternating lines",
-        path=str(path),
-        row=number,
-    )
+    fix = "unpack the archive again; question and answer are on alternating lines"
+    return _wrong(path, f", line {number}: {what}", "math-file-broken", fix, row=number)
+
+
+def _wrong(path: Path, what: str, kind: str, fix: str, **more: int) -> InputError:
+    return InputError(f"{path}{what}", kind=kind, fix=fix, path=str(path), **more)
 
 
 READ: Final = Stage("dm-read", 2, read_file)

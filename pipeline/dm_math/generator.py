@@ -151,14 +151,10 @@ def namespace(module: ModuleType) -> ModuleType:
 def _own_generators(generator: Generator) -> None:
     numpy = namespace(np)
     numpy.random = generator.numpy_random  # type: ignore[attr-defined]
-    stand_ins: dict[str, Any] = {
-        "random": generator.random,
-        "np": numpy,
-        "sympy": generator.sympy,
-    }
+    stand_ins = {"random": generator.random, "np": numpy, "sympy": generator.sympy}
     for module in generator.modules.values():
         for name, stand_in in stand_ins.items():
-            if hasattr(module, name) and isinstance(getattr(module, name), ModuleType):
+            if isinstance(getattr(module, name, None), ModuleType):
                 setattr(module, name, stand_in)
     generate = sympy.ntheory.generate
 
@@ -207,15 +203,11 @@ def _fix_order(generator: Generator) -> None:
                 kwargs[key] = value.handle
         order = list(entities)
         draw.shuffle(order)
-        parts = (
-            part
-            for entity in order
-            for part in (
-                entity.child_description,
-                "" if entity.expression_used else entity.description,
-            )
-        )
-        return " ".join(part for part in parts if part), kwargs
+        parts = []
+        for entity in order:
+            own = "" if entity.expression_used else entity.description
+            parts += [entity.child_description, own]
+        return " ".join(filter(None, parts)), kwargs
 
     composition.Context.pop = pop
     composition.expand_entities = expand_entities  # type: ignore[attr-defined]
@@ -239,9 +231,8 @@ def _package_digest() -> str:
     """Digest of the generator's own source files, tests left out."""
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
-        raise InputError(
-            f"package {PACKAGE} is not installed", kind="generator-missing", fix="make setup"
-        )
+        message = f"package {PACKAGE} is not installed"
+        raise InputError(message, kind="generator-missing", fix="make setup")
     root = Path(found.submodule_search_locations[0])
     every = sorted(p.relative_to(root).as_posix() for p in root.rglob("*.py"))
     kept = [name for name in every if not name.endswith("_test.py")]

@@ -73,7 +73,7 @@ def seconds(split: AnySplit, pieces: Sequence[Piece]) -> float:
 def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, Any]:
     """What a build takes; the time is that of the machine the costs were measured on."""
     groups = spec.groups()
-    rows = sum(group.rows for group in groups)
+    rows = sum(len(group.names) * group.each for group in groups)
     needs = {
         "rows": rows,
         "read_bytes": 0,
@@ -81,13 +81,12 @@ def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, 
         "memory_bytes": workers * 250_000_000,
     }
     if source is not None:
-        from tangobench.pipeline.dm_math import files  # loads the generator and SymPy
+        from tangobench.pipeline.dm_math.files import found_files  # loads the generator and SymPy
 
-        found = files.found_files(source, groups)
-        size = sum(args.size for args in found.values())
-        line = f"files    {len(found):,} of {source}; each is checked line by line"
-        timed = {"read_bytes": size, "core_seconds": 5 + size / 20_000_000, "lines": [line]}
-        return needs | timed
+        sizes = [file.size for file in found_files(source, groups).values()]
+        line = f"files    {len(sizes):,} of {source}; each is checked line by line"
+        core = 5 + sum(sizes) / 20_000_000
+        return needs | {"read_bytes": sum(sizes), "core_seconds": core, "lines": [line]}
     if isinstance(spec, Spec):
         shard = max(len(group.names) * min(group.step, group.each) for group in groups)
         needs["memory_bytes"] += workers * 4 * shard * _BYTES_PER_ROW

@@ -77,10 +77,6 @@ class Group:
         return CONFIGS[self.config]
 
     @property
-    def rows(self) -> int:
-        return len(self.names) * self.each
-
-    @property
     def first(self) -> int:
         """The number of its first combination in the dataset."""
         return len(MODULES) if self.config == "extrapolate" else 0
@@ -88,8 +84,7 @@ class Group:
 
 def split_of(question: str) -> Split:
     """The only split in which this question may occur."""
-    last_digit = hashlib.sha256(question.encode()).digest()[-1] & 15
-    return "validation" if last_digit == 0 else "train"
+    return "train" if hashlib.sha256(question.encode()).digest()[-1] & 15 else "validation"
 
 
 def side_of(split: AnySplit) -> Split:
@@ -123,10 +118,9 @@ class Spec(_Drawn):
     shard_indices: int
 
     def groups(self) -> list[Group]:
-        return [
-            Group("default", "train", self.train_per_combination, self.shard_indices),
-            Group("default", "validation", self.validation_per_combination, self.shard_indices),
-        ]
+        each = (self.train_per_combination, self.validation_per_combination)
+        shard = self.shard_indices
+        return [Group("default", *of, shard) for of in zip(SPLITS, each, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,7 +132,4 @@ class TestsSpec(_Drawn):
 
     def groups(self) -> list[Group]:
         each = (self.interpolate_per_module, self.extrapolate_per_module)
-        return [
-            Group("interpolate", "test", each[0], each[0]),
-            Group("extrapolate", "test", each[1], each[1]),
-        ]
+        return [Group(part, "test", n, n) for part, n in zip(PARTS, each, strict=True)]

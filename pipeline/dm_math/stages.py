@@ -63,7 +63,7 @@ def draw(
     generator: Generator | None = None,
 ) -> Draw:
     """The example of a combination (`MODULE/DIFFICULTY` or its number) by the fast generator."""
-    generator = generator or _shared_generator()
+    generator = generator or _generator()
     name = spec.NAMES[combination] if isinstance(combination, int) else combination
     module, _, difficulty = name.partition("/")
     rejected = dict.fromkeys(REJECTIONS, 0)
@@ -93,9 +93,7 @@ def draw(
     )
 
 
-@cache
-def _shared_generator() -> Generator:
-    return fast.load()
+_generator = cache(fast.load)
 
 
 class Found(NamedTuple):
@@ -136,15 +134,14 @@ def draw_unit(args: DrawArgs, _store: Store) -> Output[DrawResult]:
 
 def rows_unit(examples: Iterable[tuple[str, Draw]]) -> Output[DrawResult]:
     """Encoded examples (of combinations by name), and what was rejected."""
-    rows, starts = [], []
+    encoded = []
     rejected: dict[str, list[int]] = {}
     for name, example in examples:
-        tokens, start = vocabulary.encode(example.question, example.answer)
-        rows.append(tokens)
-        starts.append(start)
+        encoded.append(vocabulary.encode(example.question, example.answer))
         before = rejected.get(name, [0] * len(REJECTIONS))
         rejected[name] = [a + b for a, b in zip(before, example.rejected.values(), strict=True)]
-    lengths = [len(row) for row in rows]
+    rows, starts = zip(*encoded, strict=True)
+    lengths = [*map(len, rows)]
     arrays = {
         "tokens": np.concatenate(rows),
         "offsets": offsets_of(lengths),
@@ -210,12 +207,10 @@ def assemble_shard(args: AssembleArgs, store: Store) -> build.Streamed[build.Sha
 
 def _read(store: Store, found: Iterable[Found]) -> tuple[pa.ListArray, npt.NDArray[np.uint16]]:
     """Tokens and target starts of some rows of stored units."""
-    opened: dict[str, dict[str, npt.NDArray[Any]]] = {}
+    opened = cache(lambda address: unpack(store.read(address)))
     tokens, lengths, starts = [], [], []
     for address, first, last in found:
-        if address not in opened:
-            opened[address] = unpack(store.read(address))
-        unit = opened[address]
+        unit = opened(address)
         bounds = unit["offsets"][first : last + 1]
         tokens.append(unit["tokens"][bounds[0] : bounds[-1]])
         lengths.append(np.diff(bounds))
