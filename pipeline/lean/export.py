@@ -43,11 +43,9 @@ def export(
     listing = list_files(git_dir, commit, "", max_bytes=max_bytes)
     chosen = [f for f in listing.files if not pattern or fnmatch.fnmatchcase(f.path, pattern)]
     if not chosen:
-        raise InputError(
-            f"no file of commit {commit} matches {pattern!r}",
-            kind="no-lean-files",
-            fix=f"match whole paths, such as {listing.files[0].path!r}",
-        )
+        message = f"no file of commit {commit} matches {pattern!r}"
+        fix = f"match whole paths, such as {listing.files[0].path!r}"
+        raise InputError(message, kind="no-lean-files", fix=fix)
     rejected: list[list[str]] = []
     count = 0
     sink = contextlib.nullcontext(sys.stdout.buffer) if out == "-" else atomic_file(Path(out))
@@ -78,7 +76,6 @@ def _rows(
             rejected.append([file.path, str(error)])
         else:
             for declaration in found:
-                fields = declaration._asdict()
-                style = fields.pop("style")
+                *fields, (_, style) = declaration._asdict().items()
                 proof = declaration.proof(data)
-                yield {"file": file.path, **fields, "proof": proof, "style": style}
+                yield {"file": file.path, **dict(fields), "proof": proof, "style": style}

@@ -85,9 +85,8 @@ def open_repository(
         fix = "make the bundle of a branch or tag that holds it: git bundle create FILE NAME"
     else:
         git_dir = _git_directory(Path(source))
-        fix = (
-            f"--commit HEAD takes what is there; or git -C {source} fetch --depth 1 origin {commit}"
-        )
+        other = f"git -C {source} fetch --depth 1 origin {commit}"
+        fix = f"--commit HEAD takes what is there; or {other}"
     return _require_commit(git_dir, commit, source, fix)
 
 
@@ -104,13 +103,11 @@ def resolve_commit(source: str, name: str) -> str:
     else:
         found = commit_of(_git_directory(Path(source)), name)
     if found is None:
-        raise InputError(
-            f"{without_password(source)} has no commit, tag or branch {name!r}",
-            kind="commit-missing",
-            fix="give HEAD, a tag, a branch or all 40 digits of a commit; to see the names: "
-            f"git ls-remote {without_password(source)}",
-            commit=name,
-        )
+        shown = without_password(source)
+        fix = "give HEAD, a tag, a branch or all 40 digits of a commit; to see the names: "
+        message = f"{shown} has no commit, tag or branch {name!r}"
+        fix += f"git ls-remote {shown}"
+        raise InputError(message, kind="commit-missing", fix=fix, commit=name)
     return found
 
 
@@ -131,8 +128,7 @@ def _require_commit(git_dir: Path, commit: str, source: str, fix: str) -> Path:
     if commit_of(git_dir, commit) == commit:
         return git_dir
     shallow = (git_dir / "shallow").exists()
-    message = f"{source} does not hold commit {commit}"
-    message += " (it is a shallow clone)" if shallow else ""
+    message = f"{source} does not hold commit {commit}{' (it is a shallow clone)' * shallow}"
     raise InputError(message, kind="commit-missing", fix=fix, commit=commit, shallow=shallow)
 
 
@@ -180,14 +176,13 @@ def _write(git_dir: Path, *words: str, **options: Any) -> None:
 def _unbundled(path: Path, commit: str, reporter: Reporter) -> Path:
     try:
         with path.open("rb") as file:
-            is_bundle = file.read(len(_BUNDLE)) == _BUNDLE
+            start = file.read(len(_BUNDLE))
     except OSError as error:
         message = f"{path} cannot be read: {os.strerror(error.errno or 0)}"
         raise InputError(message, kind="source-unreadable", fix="make it readable") from None
-    if not is_bundle:
-        fix = "make one with: git bundle create FILE --all"
-        message = f"{path} is a file but not a git bundle"
-        raise InputError(message, kind="not-a-repository", fix=fix)
+    if start != _BUNDLE:
+        message, fix = f"{path} is a file but not a git bundle", "git bundle create FILE --all"
+        raise InputError(message, kind="not-a-repository", fix=f"make one with: {fix}")
     found, where = path.stat(), str(path.resolve())
     with _cached(f"bundle {where} {found.st_size} {found.st_mtime_ns}") as git_dir:
         if not _has_tree(git_dir, commit):
@@ -216,12 +211,9 @@ class _Progress(git.RemoteProgress):
 
     def __init__(self, reporter: Reporter) -> None:
         super().__init__()
-        self._reporter = reporter
-        self._seen = 0.0
+        self._reporter, self._seen = reporter, 0.0
 
-    def update(
-        self, op_code: int, cur_count: Any, max_count: Any = None, message: str = ""
-    ) -> None:
+    def update(self, op_code: int, cur_count: Any, max_count: Any = 0, message: str = "") -> None:
         """One line of git's: receiving and resolving are worth showing, and counts are known."""
         name = {self.RECEIVING: "receive", self.RESOLVING: "resolve"}.get(op_code & self.OP_MASK)
         if name is None or not max_count:
@@ -249,9 +241,8 @@ def _fetched(git_dir: Path, url: str, what: Sequence[str], commit: str, reporter
         universal_newlines=True,
     )
     handler, limit = progress.new_message_handler(), _FETCH_SECONDS
-    git.cmd.handle_process_output(
-        process, None, handler, decode_streams=False, kill_after_timeout=limit
-    )
+    options: Any = {"decode_streams": False, "kill_after_timeout": limit}
+    git.cmd.handle_process_output(process, None, handler, **options)
     try:
         process.wait()
     except git.GitCommandError as error:
@@ -295,11 +286,10 @@ def sample_repository() -> Path:
 
 def _whole(git_dir: Path) -> bool:
     """Whether every object of the sample is there and is what its id says."""
-    try:
+    with contextlib.suppress(CorruptionError, InputError):
         reading.read_files(git_dir, reading.list_files(git_dir, SAMPLE_COMMIT, "").files)
-    except (CorruptionError, InputError):
-        return False
-    return True
+        return True
+    return False
 
 
 def package_files() -> dict[str, bytes]:

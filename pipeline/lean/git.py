@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import re
 import tempfile
@@ -57,26 +58,19 @@ class ClosedGit(git.Git):
 
     def __init__(self, git_dir: Path, *, fetching: bool = False) -> None:
         super().__init__(str(git_dir))
-        closed = {
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_ALLOW_PROTOCOL": "",
-            "GIT_CONFIG_GLOBAL": os.devnull,
-            "GIT_CONFIG_NOSYSTEM": "1",
-        }
-        self.update_environment(
-            GIT_DIR=str(git_dir),
-            GIT_NO_REPLACE_OBJECTS="1",
-            GIT_TERMINAL_PROMPT="0",
-            **({} if fetching else closed),
-        )
+        own = {"GIT_DIR": str(git_dir), "GIT_NO_REPLACE_OBJECTS": "1", "GIT_TERMINAL_PROMPT": "0"}
+        if not fetching:
+            own |= {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
+            own |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+        self.update_environment(**own)
 
     def execute(self, command: Any, *args: Any, **options: Any) -> Any:
         with _no_git_variables():  # GitPython hands on the environment of this process
             try:
                 return super().execute(command, *args, **options)
             except git.GitCommandNotFound:
-                fix = "install git"
-                raise InputError("git is not installed", kind="git-missing", fix=fix) from None
+                missing = InputError("git is not installed", kind="git-missing", fix="install git")
+                raise missing from None
 
     def run(self, *words: str, seconds: float = SECONDS, **options: Any) -> tuple[int, bytes, str]:
         """Exit code, output and error text of a command."""
@@ -119,9 +113,9 @@ def opened(git_dir: Path) -> Iterator[git.Repo]:
         with explain_os_errors(folder, 0):
             (folder / "HEAD").write_bytes(head)
             (folder / "config").write_text("[core]\n\trepositoryformatversion = 0\n\tbare = true\n")
-            for part in (common / "objects", common / "refs", common / "packed-refs"):
-                if part.is_file() if part.name == "packed-refs" else part.is_dir():
-                    (folder / part.name).symlink_to(part.resolve())
+            wanted = {"objects": Path.is_dir, "refs": Path.is_dir, "packed-refs": Path.is_file}
+            for name in (name for name, fits in wanted.items() if fits(common / name)):
+                (folder / name).symlink_to((common / name).resolve())
             (folder / "refs").mkdir(exist_ok=True)
         with _no_git_variables():
             try:
@@ -135,9 +129,7 @@ def opened(git_dir: Path) -> Iterator[git.Repo]:
 
 def _small(path: Path) -> bytes:
     """The start of a regular file; nothing for anything else."""
-    if not path.is_file():
-        return b""
-    with path.open("rb") as file:
+    with path.open("rb") if path.is_file() else io.BytesIO() as file:
         return file.read(_MAX_SMALL)
 
 
@@ -196,9 +188,7 @@ def _in_time(repo: git.Repo) -> Iterator[None]:
 
 
 def object_id(kind: bytes, data: bytes) -> str:
-    hasher = hashlib.sha1(b"%s %d\0" % (kind, len(data)), usedforsecurity=False)
-    hasher.update(data)
-    return hasher.hexdigest()
+    return hashlib.sha1(b"%s %d\0%s" % (kind, len(data), data), usedforsecurity=False).hexdigest()
 
 
 class File(NamedTuple):
@@ -238,12 +228,9 @@ def list_files(git_dir: Path, commit: str, root: str, *, max_bytes: int = 1 << 6
         paths = [path.decode() for mode, path, _ in others if refusal(mode, path) is None]
         folders = sorted({f"{path.partition('/')[0]}/" for path in paths if "/" in path})
         roots = f"give --root {' or '.join([*folders[:5], repr('')])} ('' is everything)"
-        raise InputError(
-            f"commit {commit} has no .lean files under {root or '/'!r}",
-            kind="no-lean-files",
-            fix=roots if paths else "check --source and --commit",
-            rejected=dict(+rejected),
-        )
+        fix = roots if paths else "check --source and --commit"
+        message = f"commit {commit} has no .lean files under {root or '/'!r}"
+        raise InputError(message, kind="no-lean-files", fix=fix, rejected=dict(+rejected))
     if sum(file.size for file in files) > _MAX_BYTES:
         raise _too_much(git_dir, f".lean files of more than {_MAX_BYTES:,} bytes together")
     return Listing(commit, tree, tuple(files), dict(sorted((+rejected).items())), toolchain)
@@ -275,9 +262,8 @@ def wanted_blobs(git_dir: Path, commit: str, root: str) -> set[str]:
 def _toolchain(repo: git.Repo, found: Sequence[Entry]) -> str | None:
     named = [("lean-toolchain", ident) for _, path, ident in found if path == _TOOLCHAIN]
     with contextlib.suppress(TangobenchError, UnicodeDecodeError):
-        for data in _objects(repo, "blob", named[:1], _MAX_TOOLCHAIN):
-            text = data.decode("ascii").strip()
-            return text if text.isprintable() and text else None
+        text = b"".join(_objects(repo, "blob", named[:1], _MAX_TOOLCHAIN)).decode("ascii").strip()
+        return text if text.isprintable() and text else None
     return None
 
 

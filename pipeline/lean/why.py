@@ -47,11 +47,8 @@ def why(folder: Path, lock: Lock, ident: str) -> list[str]:
         rejected = dict(lock.notes["rejected_files"]).get(ident)
         if rejected:
             return [f"{ident}: the file was rejected ({rejected})"]
-        raise InputError(
-            f"no declaration {ident!r} in {folder}",
-            kind="not-found",
-            fix="give a name as it is written in the source, PATH:NAME or PATH",
-        )
+        fix = "give a name as it is written in the source, PATH:NAME or PATH"
+        raise InputError(f"no declaration {ident!r} in {folder}", kind="not-found", fix=fix)
     return [
         f"{row['path']}:{row['line']}: {row['kind']} {row['declaration']} is in {row['split']}, "
         f"{row['outcome']}"
