@@ -39,7 +39,7 @@ _QUOTATION: Final = re.compile(rb"`\(")
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a proof; `reason` is one word, `detail` the error text or what it names."""
+    """The outcome of a proof; `reason` is one word, `detail` is mostly Lean's message."""
 
     outcome: Outcome
     reason: str

@@ -157,7 +157,7 @@ class Session:
         self._state: tuple[bytes, int | None] = (b"", None)
 
     def greet(self) -> None:
-        """Raise unless Lean accepts what is true."""
+        """Raise unless the REPL starts and accepts a trivial theorem."""
         self._start()
         wrong = _error(self._ask("example : True := trivial", None, self._seconds))
         if wrong is not None:

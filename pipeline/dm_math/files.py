@@ -45,7 +45,7 @@ class ReadArgs(Arguments):
     count: int
 
     def key(self) -> Any:
-        """The file's content is not known before it is read; nothing of this enters a root."""
+        """Path, size and time of change stand for the content, unknown until read (in no root)."""
         place, size, changed = self.file
         return [str(place), size, changed, self.name, self.split, self.count]
 

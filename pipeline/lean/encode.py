@@ -154,7 +154,7 @@ def _declarations(found: list[tuple[int, bytes, Declaration]]) -> dict[str, NDAr
 
 
 def _statement(data: bytes, declaration: Declaration) -> bytes:
-    """What is stated, without the name and without `:=`."""
+    """A declaration's statement, without its name and without the final `:=`."""
     text = data[declaration.kw_start : declaration.proof_start]
     name = declaration.name.encode()
     return text[text.find(name) + len(name) :].removesuffix(b":=").strip()

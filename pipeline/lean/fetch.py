@@ -112,7 +112,7 @@ def resolve_commit(source: str, name: str) -> str:
 
 
 def _listed(source: str, name: str) -> str | None:
-    """What a name means in a URL or bundle: like git, a tag comes before a branch."""
+    """The id that a URL or bundle lists for a name; as in git, tags are tried before branches."""
     words = (*_STALLED, "ls-remote", "--quiet", "--", source)
     asked = ClosedGit(cache_folder(), fetching=True)
     code, output, error = asked.run(*words, seconds=_LIST_SECONDS)
