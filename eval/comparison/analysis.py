@@ -213,20 +213,22 @@ def plan_table(planned: Mapping[str, Any]) -> Table:
     )
 
 
-def study_tables(study: Study, results: Sequence[Result]) -> list[Table]:
+def study_tables(study: Study, results: Sequence[Result], *, brief: bool = False) -> list[Table]:
+    """All tables of a study; in brief, without comparisons and without arms that lack runs."""
     found = analyse(study, results)
     codes = "" if found["codes"] < 2 else f" {found['codes']} versions of the code trained them."
     root = "" if found["root"] is None else f" Data root {shown_root(found)}"
     toy = _TOY if study.profile == "sample" else ""
     note = f"{found['runs']} of {units(found['planned'], 'planned run')}.{codes}{root}{toy}"
-    tables = [_arms(found, note)]
-    if found["contrasts"]:
+    arms = [arm for arm in found["arms"] if arm["scores"] or not brief]
+    tables = [_arms({**found, "arms": arms}, note)]
+    if found["contrasts"] and not brief:
         tables.append(_contrasts(found, note))
     if study.contrasts and (needed := multipliers(study, results)):
         tables.append(_multipliers(study, needed))
     if study.by_position and found["runs"]:
         tables.append(_positions(study, results, note))
-    if found["pairs"] and len(found["arms"]) <= 8:
+    if found["pairs"] and len(found["arms"]) <= 8 and not brief:
         tables.append(_pairs(found, note))
     return tables
 

@@ -159,13 +159,14 @@ def _said(study: Study, results: Sequence[Result]) -> str:
     planned = _planned(analysis.plan(study, [], prior))
     if not study.has_run(results):
         return f"Not run yet. {planned}"
-    said = [f"![Differences with intervals](images/findings-{study.name}.svg)", ""]
-    said += [
+    judged = [
         f"- {contrast['contrast']}: {estimate(contrast['two_way'])}, {contrast['verdict']}."
         for contrast in analysis.analyse(study, results)["contrasts"]
         if contrast["two_way"]
     ]
-    return "\n".join([*said, "", planned])
+    picture = [f"![Differences with intervals](images/findings-{study.name}.svg)", ""]
+    tables = render(analysis.study_tables(study, results, brief=True), "markdown")
+    return "\n".join([*((*picture, *judged, "") if judged else ()), planned, tables])
 
 
 def _planned(plan: Mapping[str, Any]) -> str:

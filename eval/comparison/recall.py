@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 from typing_extensions import TypedDict
@@ -26,9 +25,10 @@ from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
 from tangobench.eval.scoring.result_files import (
     RECALL,
+    AsTuple,
     Count,
     Sha256,
-    checked_json,
+    checked,
     read_result,
     write_result,
 )
@@ -143,10 +143,10 @@ def run_recall(out: Path, runs: Sequence[Run], *, workers: int, reporter: Report
 
 class _Found(TypedDict):  # A finished run; right answers of those tried, by length and distance
     arch: Arch
-    seeds: tuple[int, int]
+    seeds: Annotated[tuple[int, int], AsTuple]
     untied: bool
     run_sha256: Sha256
-    accuracy: dict[str, dict[str, tuple[Count, Count]]]
+    accuracy: dict[str, dict[str, Annotated[tuple[Count, Count], AsTuple]]]
 
 
 def read_recall(folders: Sequence[Path]) -> dict[str, Any]:
@@ -155,8 +155,7 @@ def read_recall(folders: Sequence[Path]) -> dict[str, Any]:
     for path in (folder / RECALL for folder in folders if (folder / RECALL).exists()):
         runs: Any = read_result(path, FORMAT, CASES).get("runs")
         try:
-            checked = checked_json(dict[str, _Found], json.dumps(runs))
-            for run in checked.values():
+            for run in checked(dict[str, _Found], runs).values():
                 by_length = [run["accuracy"][str(length)] for length in LENGTHS]
                 if any(right > tried for cells in by_length for right, tried in cells.values()):
                     raise ValueError("more right answers than tried")

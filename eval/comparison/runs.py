@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -187,8 +188,12 @@ def spread(values: Sequence[float], expected: int = len(SEED_PAIRS), digits: int
     """Mean ± sample standard deviation; says so if there are other than the expected runs."""
     if not values:
         return MISSING
-    deviation = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.{digits}f}{deviation}{_how_many(len(values), expected)}"
+    mean = statistics.fmean(values)
+    # `statistics.stdev` computes with fractions: a tenth of the time of all tables.
+    squares = math.fsum((value - mean) ** 2 for value in values)
+    deviation = math.sqrt(squares / max(1, len(values) - 1))
+    shown = f" ± {deviation:.{digits}f}" if len(values) > 1 else ""
+    return f"{mean:.{digits}f}{shown}{_how_many(len(values), expected)}"
 
 
 def share_text(

@@ -23,7 +23,7 @@ from typing_extensions import TypedDict
 from tangobench.errors import ResourceError, UsageError
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
-from tangobench.eval.scoring.result_files import Count, Name, Number, checked_json
+from tangobench.eval.scoring.result_files import Count, Name, Number, checked
 from tangobench.model.config import ARCHS, SCALING, Arch, ModelConfig, formula, is_known
 from tangobench.model.training.recipes import RECIPES, Precision, Recipe
 from tangobench.pipeline.core.files import read_untrusted
@@ -144,11 +144,13 @@ class _Measured(TypedDict):
 
 def read_speed(path: Path) -> dict[str, Any]:
     """The measurements of a file that anybody may have written; else a ValueError."""
-    raw = read_untrusted(path, links=True)
-    checked = checked_json(_Measured, raw)
-    if not {"device", "torch"} <= checked["machine"].keys():
+    try:
+        found: dict[str, Any] = json.loads(read_untrusted(path, links=True))
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not {"device", "torch"} <= checked(_Measured, found)["machine"].keys():
         raise ValueError("it does not name its machine")
-    return dict(json.loads(raw))
+    return found
 
 
 def speed_tables(measured: dict[str, Any]) -> Iterator[Table]:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, NotRequired
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import BeforeValidator, Field, JsonValue, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from tangobench.errors import CorruptionError, InputError, MismatchError
@@ -36,6 +36,9 @@ Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e300, le=1e300)]
 Result = dict[str, Any]
+AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+"""JSON has no tuples, and a strict check takes no list for one."""
+_Curve = dict[str, list[Annotated[tuple[Count, Number], AsTuple]]]
 Tallies = dict[tuple[str, str], dict[str, tuple[float, int]]]
 """Sum and count by label, of each (metric, kind)."""
 
@@ -110,8 +113,8 @@ class _Result(TypedDict):  # A scored run; recipe, seeds and names are checked e
     checkpoint_sha256: Sha256
     scores: Annotated[dict[str, _Score], Field(min_length=1)]
     breakdowns: dict[str, dict[str, dict[str, _Tally]]]
-    curve: dict[str, list[tuple[Count, Number]]]
-    validation_curve: NotRequired[dict[str, list[tuple[Count, Number]]]]
+    curve: _Curve
+    validation_curve: NotRequired[_Curve]
     training: _Training
     trained_with: dict[str, str | int | None]
     scored_with: dict[str, str | int | None]
@@ -125,10 +128,10 @@ class _Result(TypedDict):  # A scored run; recipe, seeds and names are checked e
 _adapter = functools.cache(TypeAdapter)
 
 
-def checked_json(kind: Any, raw: str | bytes) -> Any:
-    """JSON of a type, or a ValueError that names the first odd field."""
+def checked(kind: Any, value: Any) -> Any:
+    """A parsed JSON value of a type, or a ValueError that names the first odd field."""
     try:
-        return _adapter(kind).validate_json(raw, strict=True)
+        return _adapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -176,7 +179,7 @@ def _fault(data: dict[str, Any]) -> str | None:
     if run is None or any(data[name] != getattr(run.recipe, name) for name in _FROM_RECIPE):
         return ""
     try:
-        checked_json(_Result, json.dumps(data))
+        checked(_Result, data)
     except ValueError as error:
         return str(error)
     if not {"name", "profile", "root"} <= data["data"].keys():

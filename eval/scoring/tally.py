@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -20,9 +21,9 @@ NDArray = np.ndarray[Any, Any]
 
 # Parts of a combination's name, MODULE/LEVEL, where a module is GROUP__NAME.
 PARTS: Final[dict[str, Callable[[str], str]]] = {
-    "module": lambda name: name.split("/")[0],
-    "difficulty": lambda name: name.split("/")[1],
-    "group": lambda name: name.split("__")[0],
+    "module": functools.cache(lambda name: name.split("/")[0]),
+    "difficulty": functools.cache(lambda name: name.split("/")[1]),
+    "group": functools.cache(lambda name: name.split("__")[0]),
 }
 
 
@@ -87,7 +88,7 @@ class MatchReport:
 
 
 def shares_of(counts: Mapping[str, tuple[int, int]]) -> dict[str, dict[str, Any]]:
-    """Share and interval of `all`, of each module, difficulty and combination, from the last."""
+    """Shares with intervals: all, by module, difficulty and combination; counts are of the last."""
     groups: dict[str, list[tuple[int, int]]] = {"all": list(counts.values())}
     for name, count in counts.items():
         module, _, difficulty = name.rpartition("/")

@@ -114,7 +114,7 @@ def test_a_result_without_content_root_is_shown_as_not_proven(scored):
 @pytest.mark.parametrize("field", ["model", "training", "curve", "scores", "breakdowns", "step"])
 def test_an_odd_field_is_named(scored, field, value):
     _, path, good = scored
-    path.write_bytes(forge.cases(good))
+    path.write_bytes(forge.sealed(good))
     assert read_result(path)["run"] == path.stem
     path.write_bytes(forge.sealed({**good, field: value}))
     with pytest.raises(CorruptionError) as caught:
