@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,12 +60,9 @@ def find_inputs(spec: Spec, source: str | None, job: Job, tokenizer: Choice) -> 
     if not job.access.stream:
         listing = download(listing, job.reporter, job.access.patience)
     stamps = {file.url: _stamp(file.url) for file in listing.files if not file.afar}
-    look = functools.partial(
-        inspect, last_train=spec.last_train, validation=tuple(spec.validation_orders)
-    )
     # One file is looked at here, while workers still start.
     runner = job.runner if len(listing.files) > 1 else SerialRunner()
-    infos = list(runner.map(look, listing.files, [file.name for file in listing.files]))
+    infos = list(runner.map(inspect, listing.files, [file.name for file in listing.files]))
     claims = [file for file in listing.files if file.sha256 and file.afar and not file.groups]
     if claims:
         job.run(CHECK, [Unit(f.name, [f.sha256, f.size], f, float(f.size or 1)) for f in claims])
@@ -172,14 +168,11 @@ def _sample_inputs(spec: Spec, tokenizer: Choice) -> Inputs:
 
 
 def _file_rows(file: FileInfo, unit_bytes: int) -> Iterator[Reading]:
-    """Ranges of row groups of about `unit_bytes`; ignored groups never share a unit with others."""
+    """Ranges of row groups of about `unit_bytes`."""
     first_row = first = size = 0
-    outside = [group.outside for group in file.groups]
-    for number, group in enumerate(file.groups):
+    for stop, group in enumerate(file.groups, 1):
         size += group.size
-        last = number + 1 == len(file.groups)
-        if not last and size < unit_bytes and outside[number + 1] == outside[number]:
-            continue
-        yield Reading(file.file, (first, number + 1), first_row, size, not outside[number])
-        first_row += sum(g.rows for g in file.groups[first : number + 1])
-        first, size = number + 1, 0
+        if size >= unit_bytes or stop == len(file.groups):
+            yield Reading(file.file, (first, stop), first_row, size)
+            first_row += sum(g.rows for g in file.groups[first:stop])
+            first, size = stop, 0

@@ -138,17 +138,11 @@ def invalid_utf8(array: pa.Array) -> NDArray:
         wide = pa.types.is_large_string(array.type)
         raw = array.view(pa.large_binary() if wide else pa.binary())
         for index, value in enumerate(raw):
-            data = value.as_py()
-            bad[index] = data is not None and not _is_utf8(data)
+            try:
+                (value.as_py() or b"").decode()
+            except UnicodeDecodeError:
+                bad[index] = True
     return bad
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -342,4 +336,4 @@ def _bad_row(name: str, row: int, what: str, kind: str, fix: str) -> InputError:
     return InputError(f"{name}, row {row}: {what}", kind=kind, fix=fix, file=name, row=row)
 
 
-KEYS: Final = Stage("fineweb-keys", 2, make_keys)
+KEYS: Final = Stage("fineweb-keys", 3, make_keys)

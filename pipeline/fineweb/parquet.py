@@ -2,8 +2,7 @@
 
 - Only `id dump url text` (and `date` where there is one) are read, a thousand rows at a time, so a
   file that claims little and decodes to much stays within the memory of a batch.
-- A unit is a range of row groups, or of the embedded sample. Row groups with unwanted dumps only
-  are read without text and URL: their documents are ignored, but still decided on.
+- A unit is a range of row groups, or of the embedded sample.
 - Whatever is wrong with a file is an `InputError` that names the file, the row group or row, what
   was expected and what was found. Nothing is repaired silently.
 """
@@ -25,7 +24,6 @@ from tangobench.pipeline.core.build import Arguments
 from tangobench.pipeline.core.hashing import RowsHasher, digest
 from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.sources import SourceFile, open_input
-from tangobench.pipeline.fineweb.spec import dump_order
 
 COLUMNS: Final = ("id", "dump", "url", "text", "date")
 _BATCH: Final = 1024
@@ -35,14 +33,10 @@ _UNREADABLE: Final = (pa.ArrowException, ValueError, OSError)
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """What is known of a row group; `outside` if it holds documents of unwanted dumps only.
-
-    `rows_sha256` is known where a file is read in part.
-    """
+    """What is known of a row group; its `rows_sha256` where a file is read in part."""
 
     rows: int
     size: int
-    outside: bool
     rows_sha256: str = ""
 
 
@@ -68,16 +62,12 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class Reading(Arguments):
-    """Row groups groups[0]..groups[1]-1 of a Parquet file, or such documents of the sample.
-
-    Without `with_texts` neither texts nor URLs are read: all rows are of ignored dumps.
-    """
+    """Row groups groups[0]..groups[1]-1 of a Parquet file, or such documents of the sample."""
 
     file: SourceFile
     groups: tuple[int, int]
     first_row: int
     size: int
-    with_texts: bool = True
 
     @property
     def label(self) -> str:
@@ -85,12 +75,11 @@ class Reading(Arguments):
 
     def key(self) -> Any:
         """What decides the rows: content and range, never a name or a place."""
-        return [self.file.sha256, self.groups, self.with_texts]
+        return [self.file.sha256, self.groups]
 
     def rows(self, columns: Sequence[str] = COLUMNS) -> Iterator[pa.Table]:
         if self.file.url:
-            wanted = columns if self.with_texts else ("id", "dump", "date")
-            yield from read(self.file, range(*self.groups), wanted)
+            yield from read(self.file, range(*self.groups), columns)
             return
         start, stop = self.groups
         for first in range(start, stop, _SAMPLE_BATCH):
@@ -107,7 +96,7 @@ def read_sample(start: int, stop: int) -> Reading:
     return Reading(file, (start, stop), start, stop - start)
 
 
-def inspect(file: SourceFile, *, last_train: int, validation: Sequence[int]) -> FileInfo:
+def inspect(file: SourceFile) -> FileInfo:
     """Hash a file, unless it is afar and its hub claims a hash, and check its footer."""
     with _opened(file) as handle:
         sha256, size = file.sha256, file.size or 0
@@ -118,19 +107,20 @@ def inspect(file: SourceFile, *, last_train: int, validation: Sequence[int]) -> 
                 raise _not_claimed(file, sha256)
         metadata, schema = _footer(file.name, handle)
         _check_schema(file.name, schema)
-        count = min(metadata.num_row_groups, file.groups or metadata.num_row_groups)
-        outside = set[int]()
-        if not file.afar:  # from afar, a request per row group is too much to pay
-            outside = _outside(file.name, handle, count, last_train, validation)
-    groups = [metadata.row_group(n) for n in range(count)]
+        groups = _groups(metadata, file)
     rows = [group.num_rows for group in groups]
-    hashes = _hash_groups(file, rows) if file.groups else [""] * count
+    hashes = _hash_groups(file, rows) if file.groups else [""] * len(groups)
     known = tuple(
-        RowGroup(group.num_rows, group.total_byte_size, n in outside, hashes[n])
-        for n, group in enumerate(groups)
+        RowGroup(group.num_rows, group.total_byte_size, sha)
+        for group, sha in zip(groups, hashes, strict=True)
     )
     sha256 = digest(hashes) if file.groups else sha256
     return FileInfo(replace(file, sha256=sha256, size=size), known)
+
+
+def _groups(metadata: Any, file: SourceFile) -> list[Any]:
+    count = min(metadata.num_row_groups, file.groups or metadata.num_row_groups)
+    return [metadata.row_group(number) for number in range(count)]
 
 
 def _hash_groups(file: SourceFile, rows: Sequence[int]) -> list[str]:
@@ -177,12 +167,10 @@ class Promise(NamedTuple):
 
 def promised(file: SourceFile) -> Promise:
     with _opened(file) as handle:
-        metadata = _footer(file.name, handle)[0]
-        count = min(metadata.num_row_groups, file.groups or metadata.num_row_groups)
-        groups = [metadata.row_group(number) for number in range(count)]
+        groups = _groups(_footer(file.name, handle)[0], file)
         columns = [group.column(at) for group in groups for at in range(group.num_columns)]
         texts = [c for c in columns if c.path_in_schema == "text"]
-        copies = 1.0 if file.afar or not texts else _copies(handle, texts, count // 2)
+        copies = 1.0 if file.afar or not texts else _copies(handle, texts, len(groups) // 2)
     different = sum(c.total_uncompressed_size for c in texts)
     return Promise(
         sum(group.num_rows for group in groups),
@@ -275,32 +263,6 @@ def _is_text(kind: pa.DataType, *, dated: bool) -> bool:
         or types.is_null(kind)
         or (dated and (types.is_timestamp(kind) or types.is_date(kind)))
     )
-
-
-def _outside(
-    name: str, handle: Any, groups: int, last_train: int, validation: Sequence[int]
-) -> set[int]:
-    """Row groups without a training or validation document, by their dump column.
-
-    Read, not asked of the statistics: those may lie, and pyarrow's metadata objects end the whole
-    process (an exception that nobody catches in C++) at some damaged footers. Readers do not.
-    """
-    found = set()
-    try:
-        file = pq.ParquetFile(handle)
-        for number in range(groups):
-            dumps: set[Any] = set()
-            for batch in file.iter_batches(row_groups=[number], columns=["dump"]):
-                try:
-                    dumps |= set(batch.column(0).unique().to_pylist())
-                except UnicodeDecodeError:
-                    dumps.add(None)  # read with the rest, where the row can be named
-            orders = [dump_order(dump) if dump else None for dump in dumps]
-            if all(order and order > last_train and order not in validation for order in orders):
-                found.add(number)
-    except _UNREADABLE as error:
-        raise _corrupt(name, "the column dump", error) from error
-    return found
 
 
 def read(file: SourceFile, groups: Sequence[int], columns: Sequence[str]) -> Iterator[pa.Table]:

@@ -109,7 +109,7 @@ class Cluster:
         rows = self.corpus.unit_documents
         sha256 = hashlib.sha256(file.name.encode()).hexdigest()
         file = dataclasses.replace(file, sha256=sha256, size=1 << 29)
-        return FileInfo(file, (RowGroup(rows, 1 << 30, False),))
+        return FileInfo(file, (RowGroup(rows, 1 << 30),))
 
     # What each stage would answer, in its true size.
 

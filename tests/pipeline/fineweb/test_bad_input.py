@@ -231,8 +231,7 @@ def test_only_ignored_dumps_give_an_empty_dataset(tmp_path):
     assert done.lock.data["counts"]["rows"] == {"train": 0, "validation": 0}
 
 
-def test_ignored_row_groups_are_not_decoded(tmp_path):
-    """Statistics place the group outside the split: even its unreadable text does not matter."""
+def test_texts_of_ignored_dumps_do_not_matter(tmp_path):
     dumps = [TRAIN] * 16 + ["CC-MAIN-2024-10"] * 16 + [VALIDATION] * 8
     texts = [t.encode() for t in documents()["text"]]
     texts[20] = b"\xff"

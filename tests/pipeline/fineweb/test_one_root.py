@@ -111,7 +111,7 @@ def test_any_number_of_workers(corpus, reference, tmp_path):
     same(build(tmp_path, corpus, overrides=NEAR, workers=3), reference)
 
 
-def test_a_url_whose_row_groups_are_not_looked_into(corpus, reference, tmp_path):
+def test_a_file_url(corpus, reference, tmp_path):
     same(build(tmp_path, f"file://{corpus}", overrides=NEAR), reference)
 
 
