@@ -118,7 +118,7 @@ def write_file(rows: tuple[Section, ...], store: Store) -> Streamed[build.TableR
 
 
 def id_parts(ids: Iterable[str], parts: int) -> NDArray:
-    """The file of each document's decision."""
+    """The number of the decisions file that each id belongs to."""
     hashes = np.array([xxhash.xxh3_64_intdigest(ident.encode()) for ident in ids], np.uint64)
     return dedup.part_of(hashes, parts).astype(np.int64)
 

@@ -197,9 +197,9 @@ class FirstArgs(Arguments):
 
 
 def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
-    """Candidates by unit: per validation document the first training document with its band.
+    """For each validation document the first training document with the same key in this band.
 
-    `training` is a place among the unit's signed training documents.
+    A section per training unit; `training` is a place among the unit's signed training documents.
     """
     late = [arrays.read(section, store) for section in args.validation]
     wanted = np.concatenate([part["bands"].reshape(BANDS, -1)[args.band] for part in late])

@@ -19,7 +19,7 @@ TRAIN, VALIDATION = "CC-MAIN-0001-01", "CC-MAIN-0002-01"  # the sides of a split
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Columns:
-    """Which column is which; without an id it is the hash of text and URL."""
+    """Names of the input's columns; without `id`, a document's id is the hash of text and URL."""
 
     text: str = "text"
     id: str | None = None

@@ -160,7 +160,7 @@ class Transfer:
         return found
 
     def _fetch(self, file: SourceFile, remote: Any, patience: Patience) -> None:
-        """Bytes into `blobs/ETAG`, from where an earlier try stopped."""
+        """Download to `blobs/ETAG`, resuming after the bytes of an earlier, interrupted try."""
         blob = cache_folder(self._repository) / "blobs" / remote.etag
         partial = blob.with_name(f"{remote.etag}.tangobench.incomplete")
         with exclusive(blob.with_name(f"{remote.etag}.tangobench.lock"), wait_seconds=_FOREVER):
