@@ -22,13 +22,13 @@ from tangobench.pipeline.core.spec import bad_value
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.keys import KeysArgs, Rules
+from tangobench.pipeline.fineweb.packing import Encoding, one_pass
 from tangobench.pipeline.fineweb.parquet import FileInfo, Reading, hash_file, inspect, read_sample
 from tangobench.pipeline.fineweb.resolve import partitions_for
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, hub_name, list_files
 from tangobench.pipeline.fineweb.sources.download import download
 from tangobench.pipeline.fineweb.sources.hub import HubParts, changed, list_hub
 from tangobench.pipeline.fineweb.spec import Part, Spec, config_folder
-from tangobench.pipeline.fineweb.tokens import Encoding, one_pass
 from tangobench.pipeline.tokenizer.use import Choice
 
 Stamp = tuple[int, int, int] | None
@@ -132,7 +132,7 @@ def _as_on_the_hub(parts: Sequence[Part], listing: Listing) -> Listing:
 
 
 def _require_agreement(spec: Spec) -> None:
-    """Refuse to read one dump for validation and to take validation from others."""
+    """Refuse a spec whose `validation_dumps` lack the dump that `hub.validation` reads."""
     dump = spec.hub.validation_dump
     if dump is not None and dump not in spec.validation_dumps:
         raise bad_value(

@@ -8,7 +8,7 @@
   probability below n^2 / 2^129 = 3e-21.
 - One unit is a range of row groups. Section 0 of its object holds the documents, section 1 + p the
   keys of hash partition p, so that a later stage reads one partition of every unit. Where most
-  documents are used (`tokens.one_pass`), the last section has their tokens in hash order.
+  documents are used (`packing.one_pass`), the last section has their tokens in hash order.
 - Every row of the input gets a status. Null, empty and non-UTF-8 texts are dropped and counted;
   dumps outside the split are ignored; neither links anything.
 """
@@ -34,9 +34,9 @@ from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import parquet
 from tangobench.pipeline.fineweb.dedup import key_rows
+from tangobench.pipeline.fineweb.packing import Encoding, Ids, order_hashes, write_ids
 from tangobench.pipeline.fineweb.parquet import Reading
 from tangobench.pipeline.fineweb.spec import dump_order
-from tangobench.pipeline.fineweb.tokens import Encoding, Ids, order_hashes, write_ids
 
 FINE, IGNORED, TEXT_NULL, TEXT_EMPTY, TEXT_NOT_UTF8 = range(5)
 STATUS_NAMES: Final = ("fine", "dump-ignored", "text-null", "text-empty", "text-not-utf8")

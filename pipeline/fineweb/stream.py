@@ -20,7 +20,7 @@ import numpy as np
 
 from tangobench.pipeline.core.arrays import NDArray
 from tangobench.pipeline.core.build import Job, Record, Unit
-from tangobench.pipeline.fineweb import encode, packing, tokens
+from tangobench.pipeline.fineweb import encode, packing
 from tangobench.pipeline.fineweb.decisions import DecisionsResult, first_indices
 from tangobench.pipeline.fineweb.documents import DocumentUnit, run_units, sections
 from tangobench.pipeline.fineweb.packing import TokenKind, Wave
@@ -44,7 +44,7 @@ class Streams:
     checked: int
 
     def by_dump(self) -> list[tuple[str, str, int, int]]:
-        """(split, dump, documents, tokens) of the rows; a document counts where it begins."""
+        """(split, dump, documents, tokens) of the rows; documents are those that begin in them."""
         totals: dict[tuple[str, int], NDArray] = {}
         for split, records in self.shards.items():
             for record in records:
@@ -121,11 +121,11 @@ def _encode(
 ) -> list[_Encoded]:
     size = sum(record.result["train_bytes"] for record in decisions)
     wanted = spec.train_rows * spec.context
-    needed = wanted * tokens.BYTES_PER_TOKEN
+    needed = wanted * packing.BYTES_PER_TOKEN
     step = _RANGE if needed >= size else max(1, int(_RANGE * needed / size))
     low, high = _BUCKET_TOKENS
     bucket_tokens = min(max(spec.shard_rows * spec.context, low), high)
-    buckets = max(1, int(min(size, needed) / tokens.BYTES_PER_TOKEN) // bucket_tokens)
+    buckets = max(1, int(min(size, needed) / packing.BYTES_PER_TOKEN) // bucket_tokens)
     levels = _levels(len(units), buckets, bucket_tokens)
     first_index = [tuple(first.tolist()) for first in first_indices(decisions)]
     waves: list[_Encoded] = []

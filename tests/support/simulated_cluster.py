@@ -19,7 +19,7 @@ from typing import Any
 from tangobench.pipeline.core.arrays import Section
 from tangobench.pipeline.core.build import Job, Task
 from tangobench.pipeline.core.store import Record, Store
-from tangobench.pipeline.fineweb import encode, tokens
+from tangobench.pipeline.fineweb import encode, packing
 from tangobench.pipeline.fineweb.parquet import FileInfo, RowGroup
 
 LATE = 95  # one unit in so many has validation documents, as one dump in 95 does
@@ -155,7 +155,7 @@ class Cluster:
             "rows": rows,
             "repeated": 0,
             "keys": 1000,
-            "train_bytes": int(self.corpus.unit_tokens * tokens.BYTES_PER_TOKEN),
+            "train_bytes": int(self.corpus.unit_tokens * packing.BYTES_PER_TOKEN),
             "outcomes": [["train", True, "unique", rows]],
             "dumps": {f"CC-MAIN-20{n:02d}-10": rows // 10 for n in range(14, 24)},
             "part_rows": [rows // args.parts] * args.parts,

@@ -16,7 +16,7 @@ from tangobench.errors import InputError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.spec import load_spec, manifest_file
-from tangobench.pipeline.fineweb import near_duplicates, plan, tokens, why
+from tangobench.pipeline.fineweb import near_duplicates, packing, plan, why
 from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.keys import content_keys
 from tangobench.pipeline.fineweb.near_duplicates import signatures
@@ -196,7 +196,7 @@ def test_waves_do_not_change_rows(corpus, built, tmp_path):
 
 
 def test_a_low_guess_needs_a_second_wave(corpus, built, tmp_path, monkeypatch):
-    monkeypatch.setattr("tangobench.pipeline.fineweb.tokens.BYTES_PER_TOKEN", 0.5)
+    monkeypatch.setattr("tangobench.pipeline.fineweb.packing.BYTES_PER_TOKEN", 0.5)
     source = write_parquet(tmp_path / "all.parquet", corpus)
     monkeypatch.setattr("tangobench.pipeline.fineweb.stream._BUCKET_TOKENS", (1, 700))
     few = build(tmp_path / "out", source, overrides={"train_rows": 9})
@@ -357,11 +357,11 @@ class Recorder:
 
 @pytest.mark.parametrize("batch", [1, 2, 9])
 def test_what_is_encoded_again_is_bounded_and_never_nothing(batch):
-    share, most = tokens.SAMPLE_SHARE, tokens.SAMPLE_BYTES
+    share, most = packing.SAMPLE_SHARE, packing.SAMPLE_BYTES
 
     def chosen(keys, sizes):
         recorder = Recorder()
-        ids = tokens.Ids(recorder)
+        ids = packing.Ids(recorder)
         for first in range(0, len(keys), batch):
             some = slice(first, first + batch)
             texts = pa.array(["x" * size for size in sizes[some]], pa.large_string())
@@ -379,7 +379,7 @@ def test_what_is_encoded_again_is_bounded_and_never_nothing(batch):
 
 
 def test_equal_texts_of_a_unit_are_encoded_once():
-    ids = tokens.Ids(gpt2())
+    ids = packing.Ids(gpt2())
     for texts in (["a b", "c", "a b"], ["c", "d e f"]):
         array = pa.array(texts, pa.large_string())
         ids.add(array, content_keys(array), array)

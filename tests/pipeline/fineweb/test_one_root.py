@@ -14,7 +14,7 @@ from tangobench.pipeline.core.build import Job
 from tangobench.pipeline.core.lock import differences, read_lock
 from tangobench.pipeline.core.spec import load_spec, manifest_file
 from tangobench.pipeline.core.store import open_store
-from tangobench.pipeline.fineweb import encode, inputs, plan, tokens
+from tangobench.pipeline.fineweb import encode, inputs, packing, plan
 from tangobench.pipeline.fineweb.spec import Spec
 from tangobench.pipeline.tokenizer.use import GPT2
 
@@ -89,7 +89,7 @@ def test_the_plan_is_for_the_way_that_the_build_goes(corpus, tmp_path, source):
     where = {"files": str(corpus), "sample": None}.get(source, str(tmp_path / "in"))
     plain = {"context": 16, "near_duplicates": "off"}
     given, _ = plan._input(load_spec(Spec, "fineweb", "sample", plain), where)
-    threshold = given.groups / (2 * 16 * tokens.BYTES_PER_TOKEN)
+    threshold = given.groups / (2 * 16 * packing.BYTES_PER_TOKEN)
     ways = []
     for share in (0.5, 0.7, 0.8, 0.9, 0.98, 1.02, 1.2):
         over = {**plain, "train_rows": int(share * threshold)}
@@ -103,8 +103,8 @@ def test_the_plan_is_for_the_way_that_the_build_goes(corpus, tmp_path, source):
 
 def test_the_way_follows_from_spec_and_size():
     spec = load_spec(Spec, "fineweb", "paper")
-    half = spec.train_rows * spec.context * tokens.BYTES_PER_TOKEN
-    assert tokens.one_pass(spec, 2 * half) and not tokens.one_pass(spec, 2 * half + 1)
+    half = spec.train_rows * spec.context * packing.BYTES_PER_TOKEN
+    assert packing.one_pass(spec, 2 * half) and not packing.one_pass(spec, 2 * half + 1)
 
 
 def test_any_number_of_workers(corpus, reference, tmp_path):

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangobench.pipeline.fineweb import packing
-from tangobench.pipeline.fineweb.tokens import order_hash
 from tangobench.pipeline.tokenizer.gpt2 import EOT
 
 KIND = packing.TokenKind("<u2", EOT)
@@ -106,9 +105,9 @@ def test_windows_take_every_documents_first_before_any_second():
 
 def test_order_depends_on_seed_and_identity():
     hashes = {
-        order_hash("a", b"1", 0),
-        order_hash("a", b"1", 1),
-        order_hash("b", b"1", 0),
-        order_hash("a", b"2", 0),
+        packing.order_hash("a", b"1", 0),
+        packing.order_hash("a", b"1", 1),
+        packing.order_hash("b", b"1", 0),
+        packing.order_hash("a", b"2", 0),
     }
     assert len(hashes) == 4

@@ -18,7 +18,7 @@ from little_hub import LittleHub
 from tangobench.cli import main
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.fineweb.own.readers import rows_of
-from tangobench.pipeline.fineweb.tokens import Ids
+from tangobench.pipeline.fineweb.packing import Ids
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
