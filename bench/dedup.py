@@ -154,7 +154,7 @@ def own(rows: int) -> dict[str, Any]:
     late = sum(
         int((columns(u.inputs[0], u.inputs[1])["dump"] > TRAIN_THROUGH).sum()) for u in units
     )
-    leaks = audit_leaks(job, decided)["shared_keys"] if rows <= 5_000_000 else None
+    leaks = audit_leaks(job, decided, decisions)["shared_keys"] if rows <= 5_000_000 else None
     shutil.rmtree(STORE, ignore_errors=True)
     return {
         "rows": rows,
