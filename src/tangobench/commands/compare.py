@@ -46,9 +46,6 @@ def _tables(args: argparse.Namespace) -> int:
       tables out/results --format latex > tables.tex
     """
     import tangobench.pipeline.core.no_pandas  # noqa: F401
-    from tangobench.eval.comparison.analysis import studies_in, study_tables
-    from tangobench.eval.comparison.beyond import beyond_tables, gap_tables, gaps
-    from tangobench.eval.comparison.tables import own_tables, paper_tables, replication_tables
     from tangobench.eval.scoring.result_files import read_results, shipped_results
 
     require_folders(args.folders)
@@ -60,6 +57,10 @@ def _tables(args: argparse.Namespace) -> int:
     terminal = sys.stdout.isatty()
     if terminal and not (args.all or args.json or args.format):
         return _standings(results)
+    from tangobench.eval.comparison.analysis import studies_in, study_tables
+    from tangobench.eval.comparison.beyond import beyond_tables, gap_tables, gaps
+    from tangobench.eval.comparison.tables import own_tables, paper_tables, replication_tables
+
     tables = [*own_tables(results), *paper_tables(results), *replication_tables(results)]
     tables += [t for study in studies_in(results) for t in study_tables(study, results)]
     tables += [table for gap in gaps(results) for table in gap_tables(gap)]

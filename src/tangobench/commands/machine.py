@@ -1,4 +1,4 @@
-"""This machine: whether it is ready, and what the six models cost on it."""
+"""`doctor` checks this machine; `model info` and `model speed` give the models' costs."""
 
 from __future__ import annotations
 
@@ -145,12 +145,13 @@ def _some(names: list[str]) -> str:
 
 def _vocabulary() -> Check:
     try:
-        from tangobench.pipeline.tokenizer.gpt2 import gpt2
+        from tangobench.pipeline.tokenizer import gpt2
 
-        tokens = gpt2()
-        fine = tokens.encode("hello world").tolist() == [31373, 995]
-        found = f"GPT-2, {tokens.identity['entries']:,} entries, engine {tokens.engine}"
-        return _check("vocabulary", fine, found, "report this")
+        for file in (gpt2.MERGES, gpt2.ENCODER):  # both are checked against their sha256
+            gpt2.read_vocabulary_file(file)
+        engine = "reference" if _version("gigatoken") is None else "fast"
+        found = f"GPT-2, {gpt2.VOCABULARY_SIZE:,} entries, engine {engine}"
+        return Check("vocabulary", "ok", found)
     except TangobenchError as error:
         return Check("vocabulary", "bad", error.message, error.fix)
     except ImportError as error:
@@ -224,6 +225,12 @@ def _describe(config: ModelConfig, dataset: str, *, trace: bool) -> dict[str, An
     from tangobench.model import config as costs
 
     terms = costs.formula(config, config.context)
+    traced: dict[str, Any] = {}
+    if trace:  # needs torch, and seconds
+        from tangobench.eval.costs import macs
+
+        traced["macs_traced_terms"] = macs.traced(config, config.context)
+        traced["kept_activation_bytes"] = macs.kept_activation_bytes(config, config.context)
     sizes = ("nonembedding_params", "total_params", "target_params", "deviation")
     return {
         "arch": config.arch,
@@ -236,20 +243,10 @@ def _describe(config: ModelConfig, dataset: str, *, trace: bool) -> dict[str, An
         "macs": sum(terms.values()),
         "macs_printed": costs.printed(sum(terms.values())),
         "macs_terms": terms,
-        **(_traced(config) if trace else {}),
+        **traced,
         "macs_per_token": {str(t): sum(costs.formula(config, t).values()) // t for t in _LENGTHS},
         "scaling": costs.SCALING[config.arch],
         "decode_state_bytes": 4 * costs.decode_state_values(config, config.context),
-    }
-
-
-def _traced(config: ModelConfig) -> dict[str, Any]:
-    """Operations and kept activations of the real module; needs torch and seconds."""
-    from tangobench.eval.costs import macs
-
-    return {
-        "macs_traced_terms": macs.traced(config, config.context),
-        "kept_activation_bytes": macs.kept_activation_bytes(config, config.context),
     }
 
 
