@@ -20,11 +20,20 @@ from pathlib import Path
 from tangobench import cli, errors
 from tangobench.catalogue import title_of
 from tangobench.eval.report.drawing import plain
-from tangobench.eval.report.models import TITLES, reached
 from tangobench.model.training.recipes import RECIPES
 
 HERE = Path(__file__).parent
 SOURCES = ("src/tangobench", "pipeline", "flows", "model", "eval")
+TITLES = {
+    "dedup": "Exact deduplication",
+    "encoding": "GPT-2 encoding",
+    "flows": "Orchestration",
+    "growth": "Growth with the input",
+    "loader": "Reading rows",
+    "model": "Models",
+    "near": "Near-duplicate audit",
+    "urls": "URL normalisation",
+}
 COMMON = 4  # an argument of so many commands is in the page's first table only
 
 
@@ -136,16 +145,24 @@ def recipes_table() -> str:
     return "\n".join([f"| {' | '.join(head)} |", rule, *rows]) + "\n"
 
 
+def missed(aim: str, ratio: float) -> bool:
+    """Whether a ratio misses its aim, judged from the aim's own words."""
+    found = re.fullmatch(r"(≥|≤|at least|at most) *([0-9.]+) *[×x]?", aim.strip())
+    if found is None:
+        return False
+    bound = float(found[2])
+    return ratio > bound if found[1] in ("≤", "at most") else ratio < bound
+
+
 def speed_table() -> str:
     """Every comparison that the benchmarks measured."""
-    words = {True: "", False: "missed", None: ""}
     lines = ["| job | compared with | ratio | aim | |", "|---|---|---:|---|---|"]
     for path in sorted((HERE.parent / "bench" / "results").glob("*.json")):
         rows = [r for r in json.loads(path.read_text()).get("rows", []) if "peer" in r]
         lines += [f"| **{TITLES.get(path.stem) or title_of(path.stem)}** | | | | |"] if rows else []
         lines += [
             f"| {_cell(r['job'])} | {_cell(r['peer'])} | {plain(r['ratio'])} | {_cell(r['aim'])} | "
-            f"{words[reached(r)]} |"
+            f"{'missed' if missed(r['aim'], r['ratio']) else ''} |"
             for r in rows
         ]
     return "\n".join(lines) + "\n"

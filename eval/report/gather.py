@@ -38,8 +38,8 @@ class Found:
 
     datasets: list[Dataset]
     results: list[dict[str, Any]]
-    measurements: dict[str, dict[str, Any]]
-    """Benchmark name to what its script wrote."""
+    shipped_speed: dict[str, Any]
+    """What `make bench-speed` measured on the project's machine."""
     shipped: frozenset[str] = frozenset()
     """Runs whose results come with the project and not from the folder."""
     own_speed: dict[str, Any] = field(default_factory=dict)
@@ -52,14 +52,14 @@ class Found:
 
 def gather(out: Path) -> Found:
     datasets = [open_dataset(path.parent) for path in sorted(out.glob(f"*/{LOCK_NAME}"))]
-    measured = manifest_file("").parent / "bench" / "results"
+    measured = manifest_file("").parent / "bench" / "results" / "speed.json"
     results = read_results([out / "results", shipped_results()])
     own = {result["run"] for result in read_results([out / "results"])}
     speed = out / "speed.json"
     return Found(
         sorted(datasets, key=lambda dataset: _order(dataset.lock)),
         results,
-        {path.stem: json.loads(path.read_bytes()) for path in sorted(measured.glob("*.json"))},
+        json.loads(measured.read_bytes()) if measured.is_file() else {},
         frozenset(result["run"] for result in results) - own,
         _own_speed(speed) if speed.is_file() else {},
     )

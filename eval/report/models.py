@@ -1,26 +1,22 @@
-"""The pages of models and of speed: counts beside the paper's, and what benchmarks measured.
+"""The page of models: counts beside the paper's, and measured speed.
 
 - Counts come from the configs and the formulas, not from a table, so a difference would show.
-- Seconds belong to one machine; the pages say which, and show ratios and growth, which carry over.
-- Benchmark files may have `rows` with a peer: job, peer, ratio, aim, ours, theirs, command and
-  versions; a ratio is theirs over ours unless the aim says "at most". An aim is judged from its own
-  words, and a missed one is shown as missed.
+- Seconds belong to one machine; the page says which.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from tangobench.catalogue import CATALOGUE, title_of
+from tangobench.catalogue import CATALOGUE
 from tangobench.eval import published as paper
 from tangobench.eval.comparison.runs import operations
 from tangobench.eval.comparison.tables import parameters
 from tangobench.eval.costs.speed import machine_text, speed_tables
 from tangobench.eval.report.charts import Axis, Figure, Series, Table, plot
-from tangobench.eval.report.drawing import plain, short
+from tangobench.eval.report.drawing import short
 from tangobench.eval.report.gather import Found
 from tangobench.model.config import ARCHS, SCALING, Arch, printed, published
 
@@ -29,16 +25,6 @@ Case = dict[str, Any]
 _LENGTHS: Final = tuple(2**power for power in range(8, 17))  # 256 … 65,536
 _PAPER_DM_MATH: Final = {"tango": "52.94B", "wango": "52.91B"}  # §5.1, the only two it prints
 _LENGTH_AXIS: Final = Axis(label="sequence length T (log scale)", log=True, base=2)
-TITLES: Final = {
-    "dedup": "Exact deduplication",
-    "encoding": "GPT-2 encoding",
-    "flows": "Orchestration",
-    "growth": "Growth with the input",
-    "loader": "Reading rows",
-    "model": "Models",
-    "near": "Near-duplicate audit",
-    "urls": "URL normalisation",
-}
 
 
 def models_context(found: Found) -> dict[str, Any]:
@@ -47,7 +33,7 @@ def models_context(found: Found) -> dict[str, Any]:
         "operations": operation_table(),
         "macs_figure": macs_figure(),
         "own_speed": speed(found.own_speed, "yours"),
-        "speed": speed(found.measurements.get("speed", {}), "ours"),
+        "speed": speed(found.shipped_speed, "ours"),
     }
 
 
@@ -66,7 +52,6 @@ def operation_table() -> Table:
 
 
 def macs_figure() -> Figure:
-
     def counted(arch: Arch, length: int) -> float:
         config = published(arch, "fineweb")
         return operations(replace(config, context=max(length, config.context)), length)
@@ -120,50 +105,3 @@ def _speed_figure(cases: Sequence[Case], name: str, whose: str) -> Figure:
         note="Whole model, four block applications: compare slopes and distances.",
         dots="shown",
     )
-
-
-def speed_context(found: Found) -> dict[str, Any]:
-    measured = {
-        name: of_file
-        for name, result in found.measurements.items()
-        if (of_file := [row for row in result.get("rows", []) if "peer" in row])
-    }
-    rows = [row for of_file in measured.values() for row in of_file]
-    return {
-        "files": [
-            {
-                "name": name,
-                "title": TITLES.get(name) or title_of(name),
-                "table": _peers(of_file),
-                "commands": list(dict.fromkeys(row["command"] for row in of_file)),
-                "versions": _versions(of_file),
-            }
-            for name, of_file in measured.items()
-        ],
-        "compared": len(rows),
-        "missed": sum(reached(row) is False for row in rows),
-    }
-
-
-def reached(row: Case) -> bool | None:
-    """Whether a row meets its aim; None if it has no number to meet."""
-    found = re.fullmatch(r"(≥|≤|at least|at most) *([0-9.]+) *[×x]?", row["aim"].strip())
-    if found is None:
-        return None
-    bound = float(found[2])
-    return bool(row["ratio"] <= bound if found[1] in ("≤", "at most") else row["ratio"] >= bound)
-
-
-def _peers(rows: Iterable[Case]) -> Table:
-    words = {True: "reached", False: "missed", None: "–"}
-    cells = []
-    for row in rows:
-        verdict = (plain(row["ratio"]), row["aim"], words[reached(row)])
-        cells.append([row["job"], row["peer"], *verdict, row["ours"], row["theirs"]])
-    head = ("Job", "Compared with", "Ratio", "Aim", "Verdict", "Here", "There")
-    return Table(columns=head, rows=cells)
-
-
-def _versions(rows: Iterable[Case]) -> str:
-    versions = {name: version for row in rows for name, version in row["versions"].items()}
-    return ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))

@@ -193,7 +193,7 @@ def _effect(
     mean = float(np.mean(found["per_seed"])) if found["per_seed"] else first - second
     paired, pooled = found["paired"], found["two_way"]
     if paired is None or pooled is None:
-        return effect(mean=mean, interval=None, verdict="too few seeds to judge")
+        return effect(mean=mean, interval=None, verdict="too few common seeds to judge")
     ends = (min(paired[1], pooled[1]), max(paired[2], pooled[2]))
     words = "worse than" if ends[0] > 0 else "no clear gap to"
     return effect(mean=mean, interval=ends, verdict=f"{words} {label_of(best)}")
@@ -205,8 +205,12 @@ def _sentence(rows: Sequence[Standing]) -> str:
     if not others:
         return f"{best.effect.label} is the only model here."
     parts = [f"{best.effect.label} has the lowest mean NLL, {best.nll}."]
-    sure = f"95% interval {others[0].ends}" if others[0].interval else "too few seeds to judge"
-    parts.append(f"The next is {others[0].label} at {others[0].mean:+.3f} ({sure}).")
+    sure = (
+        f"95% interval {others[0].ends}" if others[0].interval else "too few common seeds to judge"
+    )
+    parts.append(
+        f"The next is {others[0].label}, on equal seeds at {others[0].mean:+.3f} ({sure})."
+    )
     for verdict, before, after in (
         ("worse", "The gap to", " is larger than the seeds explain."),
         ("no clear", f"The seeds cannot separate {best.effect.label} from", "."),

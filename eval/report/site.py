@@ -31,7 +31,7 @@ from tangobench.eval.report.gather import (
     page_of,
     provenance_context,
 )
-from tangobench.eval.report.models import models_context, speed_context
+from tangobench.eval.report.models import models_context
 from tangobench.eval.report.results import results_context
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.reading import Dataset
@@ -45,7 +45,7 @@ _MARK: Final = (
 )
 
 
-_TABS: Final = ("Overview", "Models", "Results", "Look inside", "Speed", "Provenance")
+_TABS: Final = ("Overview", "Models", "Results", "Look inside", "Provenance")
 
 
 class NavItem(NamedTuple):
@@ -86,7 +86,7 @@ def _number(value: float) -> str:
 
 
 def _lowest(table: Table) -> list[set[str]]:
-    """By column, the cells whose first number is the lowest."""
+    """For each column, the cells whose leading number is the column's minimum."""
     found: list[set[str]] = []
     for column in zip(*table.rows, strict=True):
         numbers = {cell: float(m[0]) for cell in column if (m := re.match(r"[\d.]+", cell))}
@@ -148,7 +148,6 @@ def _contexts(found: Found, cards: list[dict[str, Any]]) -> dict[str, dict[str, 
         "Overview": {"cards": cards, "results": results, "models": models},
         "Models": models,
         "Results": results,
-        "Speed": speed_context(found),
         "Provenance": {**provenance_context(found), "groups": results["groups"]},
     }
 

@@ -16,7 +16,6 @@ PAGES = (
     "models",
     "results",
     "look",
-    "speed",
     "provenance",
 )
 CHECKS = (Path(__file__).parent / "checks.js").read_text()

@@ -72,11 +72,30 @@ def test_every_page_is_in_the_index():
         assert page.name == "README.md" or f"({page.name}" in index, page.name
 
 
-@pytest.mark.parametrize("name", ["cli.md", "reference.md", "speed.md"])
-def test_generated_pages_are_current(name):
+@pytest.fixture(scope="module")
+def generate():
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("aim", "ratio", "missed"),
+    [
+        ("≥ 15", 15.0, False),
+        ("≥ 15", 14.9, True),
+        ("at most 1.2", 1.2, False),
+        ("≤ 1.2×", 1.3, True),
+        ("the fastest exact one", 1.0, False),
+    ],
+)
+def test_an_aim_is_judged_from_its_own_words(generate, aim, ratio, missed):
+    assert generate.missed(aim, ratio) is missed
+
+
+@pytest.mark.parametrize("name", ["cli.md", "reference.md", "speed.md"])
+def test_generated_pages_are_current(generate, name):
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     wanted = generate.pages()[name]
     # A new option or kind may be a commit ahead of its page; a page nobody writes is not.
