@@ -160,7 +160,7 @@ def audit(lock: Lock) -> dict[str, Any] | None:
         text = text.format(**leakage)
     except (KeyError, TypeError, ValueError):
         raise CorruptionError(
-            f"lock of {lock.name}-{lock.profile}: field 'notes.leakage' lacks numbers of its audit",
+            f"lock of {lock.name}-{lock.profile}: audit numbers are missing in 'notes.leakage'",
             kind="lock-corrupt",
             fix="restore it, or run the build again",
         ) from None
@@ -256,7 +256,7 @@ def shown_row(dataset: Dataset, config: str, row: dict[str, Any]) -> dict[str, A
 
 
 def texts(dataset: Dataset, tokens: NDArray) -> list[str]:
-    """Each token's text; bytes join across tokens, for Lean is full of characters that need it."""
+    """Each token's text; UTF-8 is decoded across tokens, since many Lean symbols take several."""
     if dataset.tokenizer is None:
         return pieces(dataset, tokens)
     decode = dataset.tokenizer.decode_bytes

@@ -20,12 +20,8 @@ NARROW: Final = 350
 _NO_RANGE: Final = 1e-9  # of the values: ticks between closer ones are below a float's precision
 _SUFFIXES: Final = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
 _MARKERS: Final = {
-    **dict.fromkeys(("tango", "fineweb"), "circle"),
-    **dict.fromkeys(("wango", "lean"), "square"),
-    **dict.fromkeys(("recurrent_transformer", "dm_math"), "up"),
-    **dict.fromkeys(("untied_transformer", "training"), "down"),
-    **dict.fromkeys(("gau", "verify"), "diamond"),
-    "flash": "cross",
+    **{"wango": "square", "recurrent_transformer": "up", "untied_transformer": "down"},
+    **{"gau": "diamond", "flash": "cross"},
 }
 _CORNERS: Final = {
     "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),

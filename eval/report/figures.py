@@ -2,7 +2,7 @@
 
 - Curves are shown as differences to a chosen model, seed pair by seed pair and step by step: such
   runs saw the same rows, so most of the noise cancels; and as they are, on log axes.
-- Lines are means over seeds of each run's own sums and counts, bands span the lowest and highest.
+- A line is the mean over seeds; its band spans the lowest and the highest run.
 """
 
 from __future__ import annotations
