@@ -183,14 +183,14 @@ def _plan(args: argparse.Namespace) -> int:
 def plan_lines(planned: dict[str, Any], workers: int) -> list[str]:
     from tangobench.pipeline.core.progress import duration, size
 
-    seconds = planned["core_seconds"]
+    seconds = max(0.1, planned["core_seconds"])  # none takes "0.0 s"
+    shared = f", about {duration(seconds / workers)} with {workers} workers" if workers > 1 else ""
     return [
         f"rows     {planned['rows']:,}{planned.get('rows_are', '')}",
         f"read     {size(planned['read_bytes'])}",
         f"disk     {size(planned['disk_bytes'])}",
         f"memory   {size(planned['memory_bytes'])}",
-        f"time     {duration(seconds)} of one core, about {duration(seconds / workers)} with "
-        f"{workers} worker{'s' if workers > 1 else ''}",
+        f"time     {duration(seconds)} of one core{shared}",
         *planned["lines"],
     ]
 

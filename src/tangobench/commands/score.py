@@ -52,7 +52,7 @@ def _eval(args: argparse.Namespace) -> int:
         path = evaluate(folder, match_answers=args.exact_match, probe=args.probes, **how)
     result = read_result(path)
     show(args, result, *_score_lines(result), str(path))
-    finished(args, f"scored {folder.name}", "tangobench tables")
+    finished(args, f"scored {folder.name}", f"tangobench tables {path.parent}")
     return 0
 
 
@@ -163,7 +163,7 @@ def _check_proofs(args: argparse.Namespace) -> int:
     add_extra(result, "proof_check", found, provenance(compute_device(args)))
     write_result(run.result, result)
     show(args, found, *_verdict_lines(found), str(run.result))
-    finished(args, f"checked {found['checked']:,} proofs", "tangobench tables")
+    finished(args, f"checked {found['checked']:,} proofs", f"tangobench tables {run.result.parent}")
     return 0
 
 
@@ -246,7 +246,7 @@ def _findings(args: argparse.Namespace) -> int:
 
 @command("results predictions", folders=Path)
 def _predictions(args: argparse.Namespace) -> int:
-    """What was predicted for the paper's size, and outcomes.
+    """Compare the predictions made for the paper's size with what was measured.
 
     options:
       folders=FOLDER*    more results
@@ -295,5 +295,5 @@ def _unpack(args: argparse.Namespace) -> int:
 def _say(args: argparse.Namespace, verb: str, runs: int, folder: Path) -> int:
     from tangobench.pipeline.core.progress import units
 
-    finished(args, f"{verb} {units(runs, 'run')}", "tangobench tables")
+    finished(args, f"{verb} {units(runs, 'run')}", f"tangobench tables {folder}")
     return show(args, {"runs": runs, "folder": str(folder)}, f"{units(runs, 'run')} in {folder}")
