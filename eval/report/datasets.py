@@ -23,6 +23,7 @@ from markupsafe import Markup
 from tangobench.catalogue import title_of
 from tangobench.errors import CorruptionError
 from tangobench.eval.report.charts import Axis, Figure, histogram
+from tangobench.eval.report.drawing import module_label
 from tangobench.eval.report.gather import committed_state
 from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.lock import Lock
@@ -209,11 +210,6 @@ def _modules(dataset: Dataset) -> list[dict[str, Any]]:
         examples = [decode(rows.tokens(int(row))) for row in places]
         found.setdefault(module, []).append({"level": level, "examples": examples})
     return [{"module": m, "label": module_label(m), "levels": found[m]} for m in found]
-
-
-def module_label(module: str) -> str:
-    """`algebra__linear_1d` as people read it."""
-    return module.replace("__", " · ").replace("_", " ")
 
 
 def _directories(dataset: Dataset) -> list[tuple[str, int]]:

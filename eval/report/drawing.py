@@ -48,6 +48,11 @@ def short(value: float) -> str:
     return plain(value)
 
 
+def module_label(module: str) -> str:
+    """`algebra__linear_1d` as people read it."""
+    return module.replace("__", " · ").replace("_", " ")
+
+
 def c(value: float) -> str:
     """A coordinate in an SVG, as short as one decimal allows."""
     return f"{value:.1f}".removesuffix(".0")

@@ -19,7 +19,7 @@ from tangobench.eval.comparison.beyond import Gap
 from tangobench.eval.comparison.runs import Group, label_of, metric_title, seeds_of, values
 from tangobench.eval.published import LABELS
 from tangobench.eval.report.charts import Axis, Figure, HeatMap, Series, heat_map, plot
-from tangobench.eval.report.datasets import module_label
+from tangobench.eval.report.drawing import module_label
 from tangobench.model.config import ARCHS
 
 Curve = Mapping[int, float]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,8 +25,10 @@ from tangobench.eval.intervals import Layout, paired_t, two_way
 from tangobench.eval.report.charts import Axis, Effect, Figure, Series, Table, forest, plot
 from tangobench.eval.report.drawing import short
 from tangobench.eval.report.figures import breakdown_figures, curve_figures, gap_figure
-from tangobench.eval.report.gather import Found
 from tangobench.model.config import ARCHS, published
+
+if TYPE_CHECKING:
+    from tangobench.eval.report.gather import Found
 
 
 class Standing(NamedTuple):
