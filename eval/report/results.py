@@ -210,9 +210,7 @@ def _sentence(rows: Sequence[Standing]) -> str:
     sure = (
         f"95% interval {others[0].ends}" if others[0].interval else "too few common seeds to judge"
     )
-    parts.append(
-        f"The next is {others[0].label}, on equal seeds at {others[0].mean:+.3f} ({sure})."
-    )
+    parts.append(f"The next is {others[0].label} at {others[0].mean:+.3f} on equal seeds ({sure}).")
     for verdict, before, after in (
         ("worse", "The gap to", " is larger than the seeds explain."),
         ("no clear", f"The seeds cannot separate {best.effect.label} from", "."),
