@@ -15,19 +15,22 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 from tangobench import cli
 from tangobench.commands import data
 from tangobench.commands._common import OUTPUT, add_options
 from tangobench.errors import TangobenchError
-from tangobench.flows._build import WAIT_SECONDS, in_process, through_flow
-from tangobench.flows._runner import Where
+from tangobench.flows._runner import WAIT_SECONDS, Where
 from tangobench.flows.local.place import Place
 from tangobench.flows.local.recording import LOST, LOUD, IsLost, recorded
 from tangobench.pipeline.api import Built, Request, preload_of
+from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.remote import place_of
 
 
 def _parser() -> cli.Parser:
@@ -65,7 +68,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _build(is_lost: IsLost | None, request: Request, where: Where, reporter: Reporter) -> Built:
     if is_lost is None:
-        return in_process(request, where, reporter)
+        return where.build(request, reporter)
     try:
         return through_flow(request, where, reporter)
     except TangobenchError:
@@ -74,7 +77,38 @@ def _build(is_lost: IsLost | None, request: Request, where: Where, reporter: Rep
         if not is_lost():
             raise
         reporter.say(f"{LOUD}: the Prefect server is gone ({type(error).__name__})")
-        return in_process(request, where, reporter)
+        return where.build(request, reporter)
+
+
+def parameters_of(request: Request, where: Where) -> dict[str, Any]:
+    """The parameters by which a flow builds this request there; defaults are left out."""
+    return {
+        field.name: value
+        for part in (request, where)
+        for field in fields(part)
+        if (value := getattr(part, field.name)) != field.default
+        and field.name not in ("name", "wait_seconds")
+    }
+
+
+def through_flow(request: Request, where: Where, reporter: Reporter) -> Built:
+    """Build as a flow run of the configured API; `reporter` shows its progress too."""
+    from prefect import tags
+
+    from tangobench.flows import deployments
+
+    flow = deployments.BUILDS[deployments.OWN_DATA if request.kind else request.name]
+    deployments.terminal = reporter
+    try:
+        with tags(*deployments.tags_of(request.name, request.profile)):
+            state: Any = flow(**parameters_of(request, where), return_state=True)
+    finally:
+        deployments.terminal = None
+    result = state.result(raise_on_failure=False)
+    if isinstance(result, BaseException):
+        raise result
+    folder = place_of(result["folder"])
+    return Built(folder, read_lock(folder), result["reused"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import json
 import os
-import re
 import tomllib
 import urllib.error
 import urllib.request
@@ -20,60 +20,49 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from dotenv import dotenv_values
+
 from tangobench.pipeline.core.files import read_untrusted
 
-NAME = "PREFECT_API_URL"
+NAME: Final = "PREFECT_API_URL"
 TOML_MARK: Final = "# Written by `make deploy`, removed by `make undeploy`.\n"
 _SETTINGS_BYTES: Final = 1 << 20
 
 
-def _text(path: Path) -> str:
-    """A settings file of the user's: never a pipe that is waited for or a device without an end."""
-    return read_untrusted(path, limit=_SETTINGS_BYTES, links=True).decode()
+def _settings(path: Path, *keys: str) -> Any:
+    """A value of a settings file (`.env` or TOML); None if the file is not one or lacks it.
 
-
-def _toml(path: Path) -> Mapping[str, Any]:
-    try:
-        return tomllib.loads(_text(path))
-    except (OSError, ValueError):
-        return {}
-
-
-def is_ours(path: Path) -> bool:
-    if not path.is_file() or path.is_symlink():
-        return False
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(len(TOML_MARK)) == TOML_MARK.encode()
-    return False
-
-
-def _dotenv(path: Path) -> str | None:
-    with contextlib.suppress(OSError, ValueError):
-        found = re.search(rf"^(?:export )?[ \t]*{NAME}[ \t]*=(.*)$", _text(path), re.MULTILINE)
-        return found[1].strip().strip("'\"") if found else None
+    It may be a link, but never a pipe that is waited for or a device without an end.
+    """
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        text = read_untrusted(path, limit=_SETTINGS_BYTES, links=True).decode()
+        found: Any = tomllib.loads(text) if path.suffix else dotenv_values(stream=io.StringIO(text))
+        for key in keys:
+            found = found.get(key)
+        return found
     return None
 
 
-def _in(table: Mapping[str, Any], *keys: str) -> Any:
-    for key in keys:
-        table = table.get(key, {})
-    return table
+def is_ours(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return read_untrusted(path, limit=_SETTINGS_BYTES).startswith(TOML_MARK.encode())
+    return False
 
 
 def configured_url(folder: Path, environment: Mapping[str, str] = os.environ) -> str | None:
     """The API address that the user configured for Prefect commands in `folder`, or None."""
     own = folder / "prefect.toml"
     home = Path(environment.get("PREFECT_HOME") or Path.home() / ".prefect")
-    profiles = _toml(Path(environment.get("PREFECT_PROFILES_PATH") or home / "profiles.toml"))
-    active = environment.get("PREFECT_PROFILE") or profiles.get("active", "")
-    return (
+    profiles = Path(environment.get("PREFECT_PROFILES_PATH") or home / "profiles.toml")
+    active = environment.get("PREFECT_PROFILE") or _settings(profiles, "active")
+    found = (
         environment.get(NAME)
-        or _dotenv(folder / ".env")
-        or _in({} if is_ours(own) else _toml(own), "api", "url")
-        or _in(_toml(folder / "pyproject.toml"), "tool", "prefect", "api", "url")
-        or _in(profiles, "profiles", active, NAME)
-        or None
+        or _settings(folder / ".env", NAME)
+        or (None if is_ours(own) else _settings(own, "api", "url"))
+        or _settings(folder / "pyproject.toml", "tool", "prefect", "api", "url")
+        or _settings(profiles, "profiles", active, NAME)
     )
+    return found if isinstance(found, str) and found else None
 
 
 def answers(url: str, seconds: float = 3.0, path: str = "/health") -> bool:

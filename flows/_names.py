@@ -37,14 +37,13 @@ def setup_environment(*, ctx: HookContext) -> None:
     """Prefect's start-up hook; returns nothing because the environment stays as it is."""
     if not is_deployment_run(sys.argv):
         return
-    from prefect.client.orchestration import PrefectClient
+    from prefect.client import orchestration
 
-    if not hasattr(PrefectClient, "read_deployment_by_name"):
+    client: Any = orchestration.PrefectClient
+    if hasattr(client, "read_deployment_by_name"):
+        client.read_deployment_by_name = wrap(client.read_deployment_by_name)
+    else:
         ctx.logger_factory("tangobench").warning(
             "Prefect %s has changed: write FLOW/DEPLOYMENT, for example build-lean/build-lean",
             ctx.prefect_version,
         )
-        return
-    PrefectClient.read_deployment_by_name = wrap(  # type: ignore[method-assign, assignment]
-        PrefectClient.read_deployment_by_name
-    )

@@ -35,6 +35,7 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from tangobench.errors import TangobenchError
+from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.pool import Runner
 from tangobench.pipeline.core.progress import Reporter, units
@@ -142,7 +143,7 @@ class RunReporter(Reporter):
 
 
 def attempt(call: Callable[[], Any], logger: Logger) -> Any:
-    """Call, or log why not: an artifact is for the eye, and the build continues without it."""
+    """The result of `call`, or None and a warning: a missing artifact does not fail a build."""
     try:
         return call()
     except Exception as error:
@@ -222,14 +223,12 @@ def _without_links(card: str) -> str:
 def _lock_table(lock: Lock) -> list[dict[str, str]]:
     """The lock as rows of `what` and `value`."""
     rows: dict[str, Any] = {}
-    for config, split in dict.fromkeys((s["config"], s["split"]) for s in lock.shards):
-        shards = lock.shards_of(config, split)
-        name = split if config == "default" else f"{config} {split}"
-        rows |= {f"{name} {key}": sum(s[key] for s in shards) for key in ("rows", "tokens")}
-        rows[f"{name} shards"] = len(shards)
-    rows |= {f"dropped: {key}": value for key, value in lock.drops.items()}
+    for config in lock.configs:
+        for split in lock.splits(config):
+            shards = lock.shards_of(config, split)
+            counts = {key: sum(s[key] for s in shards) for key in ("rows", "tokens")}
+            for key, count in {**counts, "shards": len(shards)}.items():
+                rows[f"{config} {split} {key}"] = f"{count:,}"
+    rows |= {f"dropped: {key}": value for key, value in flatten(lock.drops)}
     rows |= {"content root": lock.content_root, "root": lock.root}
-    return [
-        {"what": what, "value": f"{v:,}" if isinstance(v, int) else str(v)}
-        for what, v in rows.items()
-    ]
+    return [{"what": what, "value": str(value)} for what, value in rows.items()]

@@ -10,8 +10,9 @@ Usage: `prefect deployment run build-lean -p profile=mini -p 'overrides={"contex
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -22,21 +23,45 @@ from prefect.runtime import flow_run
 from pydantic import NonNegativeFloat, PositiveInt
 
 from tangobench.catalogue import CATALOGUE, TEST_SETS
-from tangobench.flows import _build
-from tangobench.flows._build import OWN_DATA, request_of, run_name, tags_of
-from tangobench.flows._run import (
-    RunReporter,
-    Staged,
-    artifact_key,
-    attempt,
-    finish,
-    publish_lock,
-    verify_folder,
-)
-from tangobench.flows._runner import RunnerKind, Where
+from tangobench.errors import TangobenchError
+from tangobench.flows import _run
+from tangobench.flows._run import RunReporter, Staged, attempt, finish, publish_lock
+from tangobench.flows._runner import WAIT_SECONDS, RunnerKind, Where
 from tangobench.pipeline import api
+from tangobench.pipeline.api import Request
+from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.remote import PATIENCE
+from tangobench.pipeline.core.spec import as_dict
+
+OWN_DATA: Final = "own"
+"""The flow of datasets that the user's own manifests describe."""
+_SHORT: Final = ("config", "commit", "root", "holdout")  # for keys of the spec
+
+terminal: Reporter | None = None
+"""Of the command that called the flow in this process: a flow's parameters are JSON."""
+
+
+def request_of(dataset: str, parameters: Mapping[str, Any]) -> Request:
+    known = {field.name for field in fields(Request)} - {"overrides"}
+    given = {key: value for key, value in parameters.items() if key in known and value is not None}
+    short = {key: parameters.get(key) for key in _SHORT}
+    overrides = api.spec_overrides(parameters.get("overrides"), **short)
+    return Request(**{"name": dataset, **given, "overrides": overrides})
+
+
+def _run_name(request: Request) -> str:
+    """`lean-sample-1a2b3c4d`: dataset, profile and the first digits of the spec's hash."""
+    name = f"{request.name.replace('_', '-')}-{request.profile}"
+    try:
+        return f"{name}-{digest(as_dict(request.spec()))[:8]}"
+    except TangobenchError:
+        return name  # the run itself will say what is wrong with the spec
+
+
+def tags_of(name: str, profile: str) -> list[str]:
+    return ["tangobench", name.replace("_", "-"), profile]
 
 
 def _flow_of(dataset: str) -> Flow[..., State[Any]]:
@@ -91,7 +116,7 @@ def _flow_of(dataset: str) -> Flow[..., State[Any]]:
         return _built(request_of(dataset, given), where)
 
     def named() -> str:
-        return run_name(request_of(dataset, flow_run.parameters))
+        return _run_name(request_of(dataset, flow_run.parameters))
 
     if dataset == OWN_DATA:
         build.__annotations__["profile"] = str  # whatever the manifest calls them
@@ -99,19 +124,19 @@ def _flow_of(dataset: str) -> Flow[..., State[Any]]:
     return flow(name=title, flow_run_name=named, persist_result=False)(build)
 
 
-def _built(request: api.Request, where: Where) -> State[Any]:
+def _built(request: Request, where: Where) -> State[Any]:
     """Build with units as Prefect tasks; the final state tells the root or the error."""
 
     def work(logger: Any) -> tuple[str, dict[str, Any]]:
-        reporter = RunReporter(logger, request.name, request.profile, _build.terminal)
-        patient = replace(request, wait_seconds=_build.WAIT_SECONDS)
+        reporter = RunReporter(logger, request.name, request.profile, terminal)
+        patient = replace(request, wait_seconds=WAIT_SECONDS)
         with closing(where.open(api.preload_of(request.kind or request.name))) as runner:
             built = api.run(patient, Staged(runner), reporter)
         publish_lock(built.lock, built.folder, logger)
         root = built.lock.root
         return f"root {root}", {"root": root, "folder": str(built.folder), "reused": built.reused}
 
-    return finish(work, tags_of(request))
+    return finish(work, tags_of(request.name, request.profile))
 
 
 BUILDS: Final = {name: _flow_of(name) for name in (*CATALOGUE, *TEST_SETS, OWN_DATA)}
@@ -130,7 +155,7 @@ def verify(folder: str = "out/lean-sample") -> State[Any]:
     path = Path(folder).absolute()
 
     def work(logger: Any) -> tuple[str, dict[str, Any]]:
-        lock = Lock(verify_folder(str(path)))
+        lock = Lock(_run.verify_folder(str(path)))
         publish_lock(lock, path, logger)
         return f"root {lock.root}", {"root": lock.root, "folder": str(path)}
 
@@ -169,8 +194,8 @@ def replicate(
             reporter=RunReporter(logger, dataset, f"{profile}-replicate"),
         )
         text = render(summary_tables(summary), "markdown")
-        key = artifact_key(dataset, profile, "tables")
+        key = _run.artifact_key(dataset, profile, "tables")
         attempt(lambda: create_markdown_artifact(text, key=key, description="tables"), logger)
         return f"{dataset} {profile}: trained and scored", {"out": str(Path(out).absolute())}
 
-    return finish(work, ["tangobench", dataset.replace("_", "-"), profile, "replicate"])
+    return finish(work, [*tags_of(dataset, profile), "replicate"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from tangobench.flows import _build
+from tangobench.flows.__main__ import Where, through_flow
 from tangobench.model.training.recipes import find
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline import api
@@ -56,7 +56,7 @@ def test_a_recorded_build_goes_through_prefect(broken, tmp_path):
     broken("prefect.get_client")
     with pytest.raises(BrokenError):
         request = api.Request(name="lean", out=str(tmp_path))
-        _build.through_flow(request, _build.Where(workers=1), Reporter(quiet=True))
+        through_flow(request, Where(workers=1), Reporter(quiet=True))
 
 
 def test_training_uses_torch(broken, make_toy_math, tmp_path):

@@ -49,32 +49,23 @@ class State:
 _STATE: Final = TypeAdapter(State)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
     """A project folder: `.state/prefect` with database, logs, secret (`auth`) and state, and the
     `prefect.toml` by which plain `prefect` commands find the server.
     """
 
-    root: Path
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.folder = root / ".state" / "prefect"
+        self.auth = self.folder / "auth"
+        self.toml = root / "prefect.toml"
 
-    @property
-    def folder(self) -> Path:
-        return self.root / ".state" / "prefect"
-
-    @property
-    def toml(self) -> Path:
-        return self.root / "prefect.toml"
-
-    @property
-    def auth(self) -> Path:
-        return self.folder / "auth"
-
-    def load(self) -> State | None:
+    def load(self, name: str = "state.json") -> State | None:
         """The recorded state, or None when nothing was started.
 
         A file that `save` did not write is reported and put aside as `state.json.odd`.
         """
-        path = self.folder / "state.json"
+        path = self.folder / name
         try:
             return read_state(path)
         except FileNotFoundError:
@@ -83,14 +74,14 @@ class Place:
             with contextlib.suppress(OSError):
                 path.replace(path.with_suffix(".json.odd"))
             print(
-                f"{path} is not a state that `make deploy` wrote ({type(error).__name__}): "
+                f"{path} is not a state that was written here ({type(error).__name__}): "
                 f"renamed to {path.name}.odd, nothing in it was used or stopped",
                 file=sys.stderr,
             )
             return None
 
-    def save(self, state: State) -> None:
-        write_private(self.folder / "state.json", json.dumps(asdict(state)))
+    def save(self, state: State, name: str = "state.json") -> None:
+        write_private(self.folder / name, json.dumps(asdict(state)))
 
     def prepare(self) -> None:
         try:

@@ -1,23 +1,22 @@
-"""Where a command's flow runs are recorded: the user's API, our server, or one for the moment.
+"""Where a command's flow runs are recorded: the user's API, the server of `make deploy`, or an
+embedded server.
 
-The one for the moment records in `.state/prefect`; it starts with the first command that needs it
-and ends with the last. Its runs are in the UI after the next `make deploy`: the database is the
-same. Recording never costs a dataset: a server that does not come up is one loud line.
+The embedded server records in `.state/prefect`; it starts with the first command that needs it and
+ends with the last. `make deploy` uses the same database, so its UI shows those runs. If the server
+does not come up, the command prints one loud line and builds unrecorded.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import functools
 import importlib
-import json
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from functools import partial
 from typing import IO, Any, Final
 
 from tangobench.errors import TangobenchError
@@ -25,7 +24,7 @@ from tangobench.flows import _api
 from tangobench.flows.local import place as _place
 from tangobench.flows.local.place import Place, State
 from tangobench.flows.local.process import alive, stop, wait_gone
-from tangobench.flows.local.server import known, start_server, wait_for
+from tangobench.flows.local.server import known, ready, start_server, wait_for
 
 START_SECONDS: Final = 120.0
 _END_SECONDS: Final = 15.0
@@ -39,19 +38,19 @@ IsLost = Callable[[], bool]
 
 @contextlib.contextmanager
 def recorded(place: Place, say: Say) -> Iterator[IsLost | None]:
-    """Provide an API for this command's runs and say which; None if there is none.
+    """Point this process at a Prefect API and say which one.
 
-    What it gives tells whether a server of the moment does not answer any more.
+    Yields a function that tells whether the embedded server has stopped answering, or None if no
+    API is available and the command must build unrecorded.
     """
-    state = known(place)
-    with contextlib.ExitStack() as stack:
-        if state is None:
-            yield _embedded(place, say, stack)
-            return
+    if state := known(place):
         if state.server:
             os.environ.update(_place.client_settings(place, state.url))
         say(f"recorded on {state.url}{', the server of `make deploy`' if state.server else ''}")
         yield lambda: False
+        return
+    with contextlib.ExitStack() as stack:
+        yield _embedded(place, say, stack)
 
 
 def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> IsLost | None:
@@ -68,7 +67,12 @@ def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> IsLost | N
         os.environ.update({**settings, "PREFECT_CLIENT_MAX_RETRIES": "1"})
         # Prefect takes seconds to import: meanwhile the server does the same in its own process.
         importlib.import_module("tangobench.flows.deployments")
-        _wait(place, state)
+        log = place.folder / "embedded.log"
+        try:
+            wait_for("server", partial(ready, state), state.server, log, START_SECONDS)
+        except TangobenchError:
+            stop(state.server, seconds=5.0)
+            raise
         if began:
             from tangobench.flows.local import client
 
@@ -85,27 +89,14 @@ def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> IsLost | N
 
 def _find_or_start(place: Place) -> tuple[State, float]:
     """The server that another command started, or a new one and the time of its start."""
-    path = place.folder / "embedded.json"
     with place.locked():
-        with contextlib.suppress(OSError, ValueError):
-            found = _place.read_state(path)
-            if alive(found.server):
-                return found, 0.0
+        found = place.load("embedded.json")
+        if found and alive(found.server):
+            return found, 0.0
         began = time.time()
-        state = start_server(place, 0, "embedded", "--users", str(place.folder / "users"))
-        _place.write_private(path, json.dumps(asdict(state)))
+        state = start_server(place, 0, "embedded", str(place.folder / "users"))
+        place.save(state, "embedded.json")
         return state, began
-
-
-def _wait(place: Place, state: State) -> None:
-    """Wait for the server; one that does not come up is stopped."""
-    log = place.folder / "embedded.log"
-    try:
-        ready = functools.partial(_api.answers, state.url, path="/ready")
-        wait_for("server", ready, state.server, log, START_SECONDS)
-    except TangobenchError:
-        stop(state.server, seconds=5.0)
-        raise
 
 
 def _leave(users: IO[bytes], state: State) -> None:

@@ -1,8 +1,8 @@
 """A Prefect server and worker on this machine: started, used and stopped as one thing.
 
-- `up` uses the API that the user configured if it answers, and a worker that is there; it starts
-  only what is missing, on loopback, and registers the deployments. `down` stops exactly that: runs
-  are cancelled first, then worker, then server.
+- `up` keeps a server that it started before, else uses the API that the user configured, else
+  starts one on loopback; it starts a worker if the pool has none, and registers the deployments.
+  `down` stops exactly what `up` started: first runs are cancelled, then worker and server end.
 - `prefect.toml` points plain `prefect` commands at it; a file of the user's own is never touched.
 """
 
@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -38,14 +39,15 @@ def known(place: Place) -> State | None:
     if state and alive(state.server):
         return state
     url = place.users_url(state)
-    if url and not _api.answers(url):
+    if url is None:
+        return None
+    if not _api.answers(url):
         raise UsageError(
             f"no Prefect API answers at {url}, which is configured",
             kind="prefect-unreachable",
             fix="start it, or correct or unset PREFECT_API_URL: then one in this folder is used",
         )
-    worker = state.worker if state and state.url == url else None
-    return State(url=url, worker=worker) if url else None
+    return State(url=url, worker=state.worker if state and state.url == url else None)
 
 
 def listener(wanted: int) -> socket.socket:
@@ -68,7 +70,7 @@ def start_server(place: Place, wanted: int, name: str, *words: str) -> State:
         state = State(url=f"http://127.0.0.1:{bound.getsockname()[1]}/api")
         (place.folder / "home").mkdir(parents=True, exist_ok=True)
         server = _process.start(
-            [sys.executable, *SERVE, "--socket", str(bound.fileno()), *words],
+            [sys.executable, *SERVE, str(bound.fileno()), *words],
             env=environment(place, state, starting=True),
             cwd=place.root,
             log=place.folder / f"{name}.log",
@@ -98,6 +100,10 @@ def wait_for(
         time.sleep(0.1)
 
 
+def ready(state: State) -> bool:
+    return _api.answers(state.url, path="/ready")
+
+
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -105,12 +111,12 @@ def _say(line: str) -> None:
 def _find_server(place: Place, port: int) -> State:
     """The server to use: the one started before, the user's own, or a new one."""
     before = place.load()
-    running = before is not None and alive(before.server)
-    if before and before.server and running and not _api.answers(before.url):
+    if before and alive(before.server):
+        if _api.answers(before.url):
+            return before
         _process.stop(before.server, seconds=10.0)
-        running = False
     url = place.users_url(before)
-    if running or (url and not _is_free(url)):
+    if url and not _is_free(url):
         return known(place) or _start_server(place, port)
     # At the address of the last one, so that shells and open pages find it again.
     last = url or (before.url if before and before.server else None)
@@ -130,8 +136,7 @@ def _start_server(place: Place, wanted: int) -> State:
     _say("starting the Prefect server: about 20 s, longer on a busy machine …")
     state = start_server(place, wanted, "server")
     place.save(state)
-    log = place.folder / "server.log"
-    wait_for("server", lambda: _api.answers(state.url, path="/ready"), state.server, log)
+    wait_for("server", partial(ready, state), state.server, place.folder / "server.log")
     return state
 
 
@@ -213,8 +218,9 @@ def _stop(place: Place) -> State | None:
         return None
     os.environ.update(environment(place, state))
     started = {"worker": state.worker, "server": state.server}
-    if gone := [name for name, process in started.items() if process and not alive(process)]:
-        _say(f"no longer running: the {' and the '.join(gone)}")
+    for name, process in started.items():
+        if process and not alive(process):
+            _say(f"no longer running: the {name}")
     _say(f"stopping what runs of {place.folder} …")
     children = _process.descendants(state.worker)
     ours = alive(state.server) or (state.server is None and children)
@@ -245,9 +251,8 @@ def shell(place: Place) -> str:
         "DO_NOT_TRACK": "1",
     }
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
-    return "\n".join(
-        [*lines, f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"']
-    )
+    programs = shlex.quote(str(Path(sys.executable).parent))
+    return "\n".join([*lines, f'export PATH={programs}:"$PATH"'])
 
 
 def initialise(place: Place) -> None:

@@ -164,8 +164,9 @@ def test_overrides_give_one_root_by_flow_and_command_line(prefect_server, tmp_pa
     ],
 )
 def test_parameters_and_requests_are_two_forms_of_one_thing(parameters, overrides):
-    from tangobench.flows._build import parameters_of, request_of
+    from tangobench.flows.__main__ import parameters_of
     from tangobench.flows._runner import Where
+    from tangobench.flows.deployments import request_of
 
     request = request_of("lean", {"profile": "mini", "out": "x", **parameters})
     assert dict(request.overrides) == overrides

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pytest
 from trees import hashes
 
-from tangobench.flows._build import in_process
 from tangobench.flows._runner import Where
 from tangobench.pipeline.api import DATASETS, Request
 from tangobench.pipeline.core.lock import committed_lock
@@ -50,7 +49,7 @@ def test_a_flow_gives_the_committed_root(dataset, workers, prefect_server, sampl
 )
 def test_a_cluster_gives_the_committed_root(dataset, dask_cluster, tmp_path):
     where = Where(runner="dask", address=dask_cluster.address)
-    built = in_process(Request(name=dataset, out=str(tmp_path)), where)
+    built = where.build(Request(name=dataset, out=str(tmp_path)))
     assert built.lock.root == committed_lock(dataset, "sample").root
 
 

@@ -10,7 +10,6 @@ from samples import LOCKED
 
 from tangobench.errors import InputError, UsageError
 from tangobench.flows import _runner
-from tangobench.flows._build import in_process
 from tangobench.flows._runner import Where
 from tangobench.pipeline import api
 from tangobench.pipeline.api import Request
@@ -26,7 +25,7 @@ def expected(toy, tmp_path):
 
 def on_cluster(cluster, out, **options):
     where = Where(runner="dask", address=cluster.address)
-    return in_process(Request(name="lean", out=str(out), **options), where)
+    return where.build(Request(name="lean", out=str(out), **options))
 
 
 def test_a_cluster_gives_the_root_of_a_library_call(dask_cluster, expected, tmp_path):
@@ -83,7 +82,7 @@ def test_units_shared_through_an_object_store(dask_cluster, bucket, dataset, tmp
     """Workers get nothing but the store's address: no folder of the driver is used."""
     where = Where(runner="dask", address=dask_cluster.address)
     request = Request(name=dataset, out=str(tmp_path / "a"), store=bucket)
-    assert in_process(request, where).lock.root == committed_lock(dataset, "sample").root
+    assert where.build(request).lock.root == committed_lock(dataset, "sample").root
     assert not (tmp_path / "a" / ".units").exists()
 
 
