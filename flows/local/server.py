@@ -34,13 +34,11 @@ START_SECONDS = 180.0  # a fresh database takes 12 to 21 s on two idle cores, mu
 
 
 def known(place: Place) -> State | None:
-    """The API to use: the server of `make deploy`, else the one that the user configured."""
+    """The API to use: the one that the user configured, else the server of `make deploy`."""
     state = place.load()
-    if state and alive(state.server):
-        return state
     url = place.users_url(state)
     if url is None:
-        return None
+        return state if state and alive(state.server) else None
     if not _api.answers(url):
         raise UsageError(
             f"no Prefect API answers at {url}, which is configured",

@@ -224,6 +224,15 @@ def test_the_secret_stays_unless_others_could_have_read_it(place):
     assert place.secret() not in (first, second, "short")
 
 
+def test_a_configured_api_comes_before_the_server_of_deploy(place, bystander, monkeypatch):
+    monkeypatch.setattr(_api, "answers", lambda *_, **__: True)
+    monkeypatch.setattr(server, "alive", lambda process: True)
+    place.save(State(url=URL, server=GONE))
+    assert server.known(place) == State(url=URL, server=GONE)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:14998/api")
+    assert server.known(place) == State(url="http://127.0.0.1:14998/api")
+
+
 def test_a_wide_open_folder_is_closed(place):
     place.folder.chmod(0o755)
     place.prepare()
