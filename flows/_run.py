@@ -16,6 +16,7 @@ import re
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,7 +35,7 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
-from tangobench.errors import TangobenchError
+from tangobench.errors import TangobenchError, without_secrets
 from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.pool import Runner
@@ -48,9 +49,12 @@ _GRACE_SECONDS: Final = 20.0  # for Prefect to report; after that nobody is list
 @task(name="stage", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
 def _stage(name: str, values: Iterator[Any], box: collections.deque[Any]) -> Iterator[bool]:
     """Hand on a stage's values through `box`: Prefect would remember every value it sees."""
-    for value in values:
-        box.append(value)
-        yield True
+    try:
+        for value in values:
+            box.append(value)
+            yield True
+    except Exception as error:
+        raise _cleaned(error) from None
 
 
 class Staged:
@@ -151,6 +155,12 @@ def attempt(call: Callable[[], Any], logger: Logger) -> Any:
         return None
 
 
+def _cleaned(error: Exception) -> Exception:
+    """The error without secrets: Prefect stores its text."""
+    error.args = tuple(without_secrets(a) if isinstance(a, str) else a for a in error.args)
+    return error
+
+
 def finish(work: Callable[[Any], tuple[str, dict[str, Any]]], tags: list[str]) -> State[Any]:
     """Run the body of a flow and turn its end into a state."""
     if "PREFECT__FLOW_RUN_ID" in os.environ:  # a Prefect worker started this process
@@ -163,6 +173,10 @@ def finish(work: Callable[[Any], tuple[str, dict[str, Any]]], tags: list[str]) -
     except TangobenchError as error:
         message = _plain(f"{error.message} (try: {error.fix})" if error.fix else error.message)
         logger.error(message)
+        return Failed(message=message, data=error)
+    except Exception as error:
+        logger.error(_plain(without_secrets(traceback.format_exc())))
+        message = _plain(f"{type(error).__name__}: {_cleaned(error)}")
         return Failed(message=message, data=error)
     logger.info(message)
     return Completed(message=message, data=data)
@@ -180,18 +194,18 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _unexpected(record: logging.LogRecord) -> bool:
-    """A filter without the engine's traceback of an error that was already told in words."""
-    return not (record.exc_info and isinstance(record.exc_info[1], TangobenchError))
+def _no_traceback(record: logging.LogRecord) -> bool:
+    """A filter without the engine's tracebacks: `finish` logs one, without secrets."""
+    return not record.exc_info
 
 
 def _quiet_engine(logger: Logger) -> None:
-    """Leave the log to the build: no engine line per task, no traceback of an expected error."""
+    """Leave the log to the build: no engine line per task, no traceback of the engine's."""
     logging.getLogger("prefect.task_runs").setLevel(logging.WARNING)
     own = logger.logger if isinstance(logger, logging.LoggerAdapter) else logger
     names = ("prefect.engine", "prefect.flow_runs", "prefect.task_runs")
     for each in (own, *map(logging.getLogger, names)):
-        each.addFilter(_unexpected)  # a second time it changes nothing
+        each.addFilter(_no_traceback)  # a second time it changes nothing
 
 
 def _add_tags(tags: list[str]) -> None:

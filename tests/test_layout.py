@@ -190,7 +190,8 @@ ALLOWED = {
     ),
     "tangobench.eval": ("tangobench.eval", *MODEL, *READING, *TOKENIZER, *VOCABULARY),
     "tangobench.flows": ("tangobench.flows", "tangobench.pipeline", "tangobench.eval"),
-    "tangobench.flows.__main__": ("tangobench",),  # a program, as the CLI is
+    "tangobench.flows.__main__": ("tangobench",),  # programs, as the CLI is
+    "tangobench.flows.local.server": ("tangobench",),
     "tangobench": ("tangobench",),
 }
 

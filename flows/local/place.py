@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -87,6 +88,8 @@ class Place:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.folder.chmod(0o700)
+            if self.folder.stat().st_uid != os.geteuid():  # root may use it, its owner replace it
+                raise PermissionError(errno.EPERM, "it belongs to another user")
         except OSError as error:
             raise UsageError(
                 f"{self.folder} cannot be used: {error.strerror}",
@@ -107,7 +110,7 @@ class Place:
         One that others could have read, or that is not of our form, is replaced.
         """
         with contextlib.suppress(OSError, ValueError):
-            text = _read(self.auth, private=True).strip()
+            text = _read(self.auth).strip()
             if re.fullmatch(r"tangobench:[\w-]{43}", text):
                 return text
         self.prepare()
@@ -121,11 +124,11 @@ class Place:
         return None if state and state.server and url == state.url else url
 
 
-def _read(path: Path, *, private: bool = False) -> str:
-    """A small regular file; never a link, a pipe or, when `private`, one that others can read."""
+def _read(path: Path) -> str:
+    """A small regular file of the user's; never a link, a pipe, or one that others can read."""
     with open_untrusted(path, limit=_STATE_BYTES) as (descriptor, size):
         found = os.fstat(descriptor)
-        if private and (found.st_mode & 0o077 or found.st_uid != os.geteuid()):
+        if found.st_mode & 0o077 or found.st_uid != os.geteuid():
             raise ValueError("others can read it")
         return os.read(descriptor, size).decode()
 

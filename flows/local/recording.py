@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO, Any, Final
 
-from tangobench.errors import TangobenchError
+from tangobench.errors import TangobenchError, without_secrets
 from tangobench.flows import _api
 from tangobench.flows.local import place as _place
 from tangobench.flows.local.place import Place, State
@@ -46,7 +46,8 @@ def recorded(place: Place, say: Say) -> Iterator[IsLost | None]:
     if state := known(place):
         if state.server:
             os.environ.update(_place.client_settings(place, state.url))
-        say(f"recorded on {state.url}{', the server of `make deploy`' if state.server else ''}")
+        url = without_secrets(state.url)
+        say(f"recorded on {url}{', the server of `make deploy`' if state.server else ''}")
         yield lambda: False
         return
     with contextlib.ExitStack() as stack:
@@ -80,7 +81,7 @@ def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> IsLost | N
     except (OSError, TangobenchError) as error:
         why = str(error).splitlines()[0].rstrip(":")
     except Exception as error:  # Prefect's own trouble
-        why = f"{type(error).__name__}: {error}"
+        why = without_secrets(f"{type(error).__name__}: {error}")
     else:
         return lambda: not _api.answers(state.url)
     say(f"{LOUD}: {why}; the build continues without Prefect")

@@ -22,7 +22,8 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tangobench.errors import ResourceError, TangobenchError, UsageError
+from tangobench import cli
+from tangobench.errors import ResourceError, UsageError, without_secrets
 from tangobench.flows import _api
 from tangobench.flows.local import place as _place
 from tangobench.flows.local import process as _process
@@ -266,37 +267,39 @@ def initialise(place: Place) -> None:
 
 
 def _say_up(place: Place, state: State) -> None:
-    ui = state.url.removesuffix("/api")
-    print(f"Prefect API {state.url} ({'started here' if state.server else 'already there'})")
+    url = without_secrets(state.url)
+    ui = url.removesuffix("/api")
+    print(f"Prefect API {url} ({'started here' if state.server else 'already there'})")
     print(f"worker of pool {POOL} ({'started here' if state.worker else 'already there'})")
     if state.server:
         print(f"log in to {ui} with the string in {place.auth} (readable by you only)")
     print(f"open {ui} · prefect deployment run build-lean --watch · make undeploy")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """The command behind `make deploy`, `make undeploy` and `make prefect-env`."""
-    parser = argparse.ArgumentParser(prog="python -m tangobench.flows.local.server")
+def _run(args: argparse.Namespace) -> int:
+    place = Place(root=Path.cwd().resolve())
+    if args.action == "up":
+        _say_up(place, up(place, args.port))
+    elif args.action == "down":
+        print("stopped" if down(place) else "nothing was running")
+    elif args.action == "init":
+        initialise(place)
+    else:
+        print(shell(place))
+    return 0
+
+
+def _parser() -> cli.Parser:
+    parser = cli.Parser(prog="python -m tangobench.flows.local.server")
     parser.add_argument("action", choices=("up", "down", "env", "init"))
     parser.add_argument("--port", type=int, default=PORT, help="wanted port of a new server")
-    args = parser.parse_args(argv)
-    place = Place(root=Path.cwd().resolve())
-    try:
-        if args.action == "up":
-            _say_up(place, up(place, args.port))
-        elif args.action == "down":
-            print("stopped" if down(place) else "nothing was running")
-        elif args.action == "init":
-            initialise(place)
-        else:
-            print(shell(place))
-    except TangobenchError as error:
-        _say(f"tangobench: {error.message}\n  try: {error.fix}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        _say("\ntangobench: interrupted\n  try: the same command resumes")
-        return 130
-    return 0
+    parser.set_defaults(run=_run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command behind `make deploy`, `make undeploy` and `make prefect-env`."""
+    return cli.main(argv, _parser)
 
 
 if __name__ == "__main__":

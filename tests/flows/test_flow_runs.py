@@ -91,6 +91,30 @@ def test_an_expected_error_is_a_failed_run_with_its_message(build, toy):
     assert (error.exit_code, error.kind, error.details["unit"]) == (5, "odd", "part 7")
 
 
+@pytest.mark.parametrize("where", ["unit", "flow"])
+def test_an_unexpected_error_is_stored_without_its_secrets(build, toy, monkeypatch, where):
+    from prefect import get_client
+    from prefect.client.schemas.filters import FlowRunFilter
+
+    text = "GET https://me:hunter22@host/x failed"
+
+    def fail(*_):
+        raise RuntimeError(text)
+
+    if where == "unit":
+        toy.FAULTS["secret"] = text
+    else:
+        monkeypatch.setattr(api, "resolved", fail)
+    state = build()
+    assert state.is_failed() and isinstance(state.result(raise_on_failure=False), RuntimeError)
+    logs = read_logs(state, until=f"Finished in state {state!r}")
+    wanted = FlowRunFilter.model_validate({"id": {"any_": [state.state_details.flow_run_id]}})
+    with get_client(sync_client=True) as client:
+        tasks = client.read_task_runs(flow_run_filter=wanted)
+    stored = "\n".join([state.message, *logs, *(str(task.state.message) for task in tasks)])
+    assert "hunter22@" not in stored and "Traceback" in stored and "@host" in stored
+
+
 def test_a_dropped_line_is_tried_again_and_costs_one_unit(build, toy, tmp_path):
     log = tmp_path / "log"
     toy.FAULTS.update(flaky=str(tmp_path / "flaky"), log=str(log))

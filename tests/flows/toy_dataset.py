@@ -33,6 +33,8 @@ def draw(args: dict, store) -> Output:
     time.sleep(faults.get("seconds", 0))
     if args["number"] == faults.get("bad"):
         raise InputError("number 7 is odd", kind="odd", fix="use even numbers")
+    if "secret" in faults:
+        raise RuntimeError(faults["secret"])
     if "flaky" in faults and args["number"] == 3 and not Path(faults["flaky"]).exists():
         Path(faults["flaky"]).touch()
         raise ConnectionResetError("the line dropped")

@@ -14,6 +14,8 @@ import pytest
 
 from tangobench.cli import Clean
 from tangobench.errors import InputError, printable, without_secrets
+from tangobench.flows.local import recording, server
+from tangobench.flows.local.place import Place, State
 from tangobench.pipeline.core.progress import Reporter
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
@@ -159,3 +161,24 @@ def test_the_program_still_writes_to_a_closed_pipe_in_peace():
     )
     os.close(write)
     assert done.returncode == 0 and done.stderr == b""
+
+
+def test_the_address_of_a_prefect_api_is_shown_without_its_password(monkeypatch, capsys, tmp_path):
+    state = State(url="http://me:hunter22@host:4200/api")
+    monkeypatch.setattr(recording, "known", lambda place: state)
+    said = []
+    with recording.recorded(Place(tmp_path), said.append):
+        server._say_up(Place(tmp_path), state)
+    said.append(capsys.readouterr().out)
+    assert "host:4200" in said[0] and "host:4200" in said[1]
+    assert "hunter22" not in "".join(said)
+
+
+def test_an_unexpected_error_of_deploy_passes_the_filters(monkeypatch, capsys):
+    def fail(place, port):
+        raise RuntimeError(f"GET https://me:hunter22@host/x failed{ESCAPE}")
+
+    monkeypatch.setattr(server, "up", fail)
+    assert server.main(["up"]) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" in said and "hunter22" not in said and "\x1b" not in said

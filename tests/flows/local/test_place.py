@@ -224,6 +224,29 @@ def test_the_secret_stays_unless_others_could_have_read_it(place):
     assert place.secret() not in (first, second, "short")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder away")
+def test_a_folder_of_another_user_is_refused(place):
+    """Its owner could put another address into the state: the worker would take orders there."""
+    os.chown(place.folder, 65534, 65534)
+    with pytest.raises(UsageError, match="belongs to another user") as caught:
+        server.down(place)
+    assert caught.value.kind == "state-folder"
+
+
+@pytest.mark.parametrize("change", ["mode", "owner"])
+def test_a_state_that_others_may_have_written_is_put_aside(place, change, capsys):
+    place.save(State(url=URL))
+    path = place.folder / "state.json"
+    if change == "mode":
+        path.chmod(0o666)
+    elif os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+    else:
+        pytest.skip("needs root to give a file away")
+    assert place.load() is None
+    assert "state.json.odd" in capsys.readouterr().err
+
+
 def test_a_configured_api_comes_before_the_server_of_deploy(place, bystander, monkeypatch):
     monkeypatch.setattr(_api, "answers", lambda *_, **__: True)
     monkeypatch.setattr(server, "alive", lambda process: True)
