@@ -23,10 +23,11 @@ from typing_extensions import TypedDict
 from tangobench.errors import ResourceError, UsageError
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
-from tangobench.eval.scoring.result_files import Count, Name, Number, checked
+from tangobench.eval.scoring.result_files import Number, checked
 from tangobench.model.config import ARCHS, SCALING, Arch, ModelConfig, formula, is_known
 from tangobench.model.training.recipes import RECIPES, Precision, Recipe
 from tangobench.pipeline.core.files import read_untrusted
+from tangobench.pipeline.core.lock import Count, Name
 
 Task = Literal["train", "decode"]
 Size = Literal["mini", "published"]

@@ -28,12 +28,9 @@ from tangobench.model.training.runs import described_run
 from tangobench.pipeline.core import sealed
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import canonical_json
-from tangobench.pipeline.core.lock import NAME, proven_content
+from tangobench.pipeline.core.lock import Count, Name, Sha256, proven_content
 
 FORMAT: Final = "tangobench-result/1"
-Name = Annotated[str, Field(pattern=f"^{NAME}$")]
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-Count = Annotated[int, Field(ge=0, lt=1 << 62)]
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e300, le=1e300)]
 Result = dict[str, Any]
 AsTuple = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)

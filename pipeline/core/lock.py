@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
+from typing_extensions import TypeAliasType, TypedDict
 
 from tangobench.errors import CorruptionError, MismatchError, UsageError
 from tangobench.pipeline.core import sealed
@@ -35,71 +37,72 @@ NAME: Final = "[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}"
 _STEP: Final = "[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _SHOWN: Final = 40
 
+Name = Annotated[str, Field(pattern=f"^{NAME}$")]
+RelativePath = Annotated[str, Field(pattern=f"^{_STEP}(/{_STEP})*$", max_length=400)]
+Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0, lt=1 << 62)]
+Positive = Annotated[int, Field(ge=1, lt=1 << 31)]
+Tally = TypeAliasType("Tally", "Count | dict[str, Tally]")
+Table = dict[str, JsonValue]
 Groups = dict[tuple[str, str], list[dict[str, Any]]]
 
 
-def _text(pattern: str, longest: int = 100) -> Callable[[Any], bool]:
-    whole = re.compile(pattern)
-    return lambda v: isinstance(v, str) and len(v) <= longest and bool(whole.fullmatch(v))
+class _Config(TypedDict):
+    context: Positive
+    vocabulary: Positive
+    masked_target: Count | None
+    pad: Count
 
 
-def _number(low: int, end: int) -> Callable[[Any], bool]:
-    return lambda v: type(v) is int and low <= v < end
+class _Shard(TypedDict):
+    path: RelativePath
+    config: Name
+    split: Name
+    rows: Count
+    tokens: Count
+    bytes: Count
+    sha256: Sha256
+    rows_sha256: Sha256
+    batch_rows: Positive
+    batch_offsets: list[Count]
 
 
-def _table(value: Any) -> bool:
-    return isinstance(value, dict)
+class _SideFile(TypedDict):
+    path: RelativePath
+    kind: Name
+    bytes: Count
+    sha256: Sha256
+    rows: Count
+    rows_sha256: Sha256 | Literal[""]
 
 
-def _tally(value: Any) -> bool:
-    return all(map(_tally, value.values())) if isinstance(value, dict) else _count(value)
+class _Notes(TypedDict, total=False):
+    combinations: list[str]
+    leakage: Table
 
 
-_name, _path, _sha256 = _text(NAME), _text(f"{_STEP}(/{_STEP})*", 400), _text("[0-9a-f]{64}")
-_count, _positive = _number(0, 1 << 62), _number(1, 1 << 31)
-# A shape is a test of a value, a list of one shape, or an object's fields with their shapes.
-_FILE: Final = {"path": _path, "rows": _count, "bytes": _count, "sha256": _sha256}
-_SHAPE: Final = {
-    **{"name": _name, "profile": _name, "spec": _table, "spec_sha256": _sha256, "source": _table},
-    "tokenizer": lambda v: v is None or _table(v),
-    "configs": lambda v: _table(v) and 1 <= len(v) <= 1000 and all(map(_name, v)),
-    "counts": _table,
-    "drops": lambda v: _table(v) and _tally(v),
-    "notes": lambda v: _table(v) and _table(v.get("leakage", {})),
-    "shards": [
-        {
-            **_FILE,
-            **{"config": _name, "split": _name, "tokens": _count, "rows_sha256": _sha256},
-            **{"batch_rows": _positive, "batch_offsets": [_count]},
-        }
-    ],
-    "side_files": [{**_FILE, "kind": _name, "rows_sha256": lambda v: v == "" or _sha256(v)}],
-    "environment": lambda v: _table(v) and all(isinstance(version, str) for version in v.values()),
-    **{"content_root": _sha256, "root": _sha256, "checksum": _sha256},
-}
-_CONFIG: Final = {
-    **{"context": _positive, "vocabulary": _positive, "pad": _count},
-    "masked_target": lambda v: v is None or _count(v),
-}
+class _Lock(TypedDict):
+    format: Literal["tangobench-lock/1"]
+    name: Name
+    profile: Name
+    spec: Table
+    spec_sha256: Sha256
+    source: Table
+    tokenizer: Table | None
+    configs: Annotated[dict[Name, _Config], Field(min_length=1, max_length=1000)]
+    counts: Table
+    drops: dict[str, Tally]
+    notes: _Notes
+    shards: list[_Shard]
+    side_files: list[_SideFile]
+    environment: dict[str, str]
+    provenance: NotRequired[Table]
+    content_root: Sha256
+    root: Sha256
+    checksum: Sha256
 
 
-def _misfits(value: Any, shape: Any, where: str = "") -> Iterator[str]:
-    if callable(shape):
-        if not shape(value):
-            yield f"field {where!r} cannot be {short(repr(value))}"
-    elif not isinstance(value, type(shape)):
-        yield f"field {where!r} is {short(repr(value))}, expected {type(shape).__name__}"
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from _misfits(item, shape[0], f"{where}.{index}")
-    else:
-        for name, inner in shape.items():
-            field = f"{where}.{name}" if where else name
-            yield from (
-                _misfits(value[name], inner, field)
-                if name in value
-                else (f"field {field!r} is missing",)
-            )
+_SHAPE: Final = TypeAdapter(_Lock)
 
 
 class _Fields:
@@ -214,7 +217,14 @@ def read_lock(where: Place) -> Lock:
 def check_lock(data: Any, path: Place) -> Lock:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise _damaged(path, f"it is no {FORMAT} object")
-    for wrong in chain(_misfits(data, _SHAPE), _disagreements(data)):
+    try:
+        _SHAPE.validate_python(data, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=True)[0]
+        where = ".".join(map(str, first["loc"]))
+        found = short(repr(first["input"]))
+        raise _damaged(path, f"field {where!r}: {first['msg']}, found {found}") from None
+    for wrong in _disagreements(data):
         raise _damaged(path, wrong)
     for name, expected in (
         ("spec_sha256", digest(data["spec"])),
@@ -232,12 +242,6 @@ def _damaged(path: Place, why: str) -> CorruptionError:
 
 
 def _disagreements(lock: dict[str, Any]) -> Iterator[str]:
-    yield from _misfits(lock["configs"], dict.fromkeys(lock["configs"], _CONFIG), "configs")
-    names = lock["notes"].get("combinations", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        yield "field 'notes.combinations' is no list of names"
-    if not _table(lock.get("provenance", {})):
-        yield "field 'provenance' is no table"
     for name, config in lock["configs"].items():
         for field in ("pad", "masked_target"):
             if (config[field] or 0) >= config["vocabulary"]:
