@@ -321,7 +321,7 @@ def test_doctor_names_what_is_missing(run, monkeypatch):
 @pytest.mark.parametrize(
     "words",
     [
-        *("model info", "doctor", "plan fineweb", "plan lean", "plan dm_math", "tables"),
+        *("model info --arch all", "doctor", "plan fineweb", "plan lean", "plan dm_math", "tables"),
         "inspect FOLDER --row 0",
     ],
 )
@@ -340,6 +340,19 @@ def test_small_commands_load_no_large_library(words, sample, tmp_path):
     # A refused import of pandas itself is listed, its modules are not.
     assert not {"torch", "pandas.core", "prefect", "datasets", "sympy"} & loaded
     assert done.stdout
+
+
+@pytest.mark.parametrize("own", (None, "glibc.malloc.check=0"))
+def test_training_starts_with_an_allocator_that_keeps_memory(own, monkeypatch):
+    """Once, and not over a choice of the user's."""
+    started = []
+    monkeypatch.setattr(sys, "argv", ["tangobench", "train", "--list", "--json"])
+    monkeypatch.setattr(os, "execv", lambda *words: started.append(words))
+    monkeypatch.setenv("GLIBC_TUNABLES", own or "")
+    if own is None:
+        monkeypatch.delenv("GLIBC_TUNABLES")
+    assert cli.main() == cli.main() == 0
+    assert len(started) == (own is None)
 
 
 def test_licences_of_what_is_installed(run):
