@@ -44,11 +44,7 @@ POSITION_FREE: Final = frozenset({"gamma", "toeplitz"})  # 0.02 at every d_model
 
 
 def register(
-    arch: str,
-    block: type[nn.Module],
-    params: Callable[[ModelConfig], int],
-    *,
-    shared: bool,
+    arch: str, block: type[nn.Module], params: Callable[[ModelConfig], int], *, shared: bool
 ) -> None:
     """Add an architecture: its block, the parameters of one block, and whether depth shares it."""
     BLOCKS[arch] = block

@@ -17,7 +17,7 @@ from tangobench.model import layers
 from tangobench.model.config import ModelConfig
 from tangobench.model.kernels import select
 from tangobench.model.kernels.crossgate import HeadKernel, average, null_of_heads, strip_of
-from tangobench.model.kernels.strips import SHORT, ShortWangoKernel, TangoKernel
+from tangobench.model.kernels.strips import SHORT, TangoKernel
 from tangobench.model.kernels.wango import BLOCK, WangoKernel
 from tangobench.model.layers import PrefixCache
 
@@ -43,7 +43,7 @@ class TangoBlock(nn.Module):
             from tangobench.model.kernels.triton.tango import TangoTriton
 
             return TangoTriton()
-        return TangoKernel(strip=None if chosen == "strips" else strip_of(length))
+        return TangoKernel(None if chosen == "strips" else strip_of(length))
 
     def forward(self, h_BTC: Tensor, cache: PrefixCache | None = None) -> Tensor:
         """h + W_o(ḡ ⊙ W_v x), eq. 3; fills `cache` when decoding begins."""
@@ -141,8 +141,7 @@ class WangoBlock(TangoBlock):
 
             return WangoTriton(window)
         if length <= SHORT:
-            strip = None if chosen == "strips" else strip_of(length)
-            return ShortWangoKernel(strip=strip, window=window)
+            return TangoKernel(None if chosen == "strips" else strip_of(length), window)
         return WangoKernel(window)
 
     def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:

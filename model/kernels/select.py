@@ -13,7 +13,7 @@ import functools
 import os
 import sys
 from collections.abc import Iterator
-from typing import Final, Literal, get_args
+from typing import Final, Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -23,8 +23,7 @@ from tangobench.errors import UsageError
 Kernel = Literal["strips", "batched", "triton"]
 
 VARIABLE: Final = "TANGOBENCH_KERNEL"
-_KERNELS: Final[dict[str, Kernel]] = {name: name for name in get_args(Kernel)}
-NAMES: Final = ("auto", *_KERNELS)
+NAMES: Final = ("auto", *get_args(Kernel))
 # Entries kept per application (B·T·F) from which the CPU's blocks make them again in the backward
 # pass: 64 MB in float32.
 RECOMPUTE_ABOVE: Final = 1 << 24
@@ -33,11 +32,8 @@ RECOMPUTE_ABOVE: Final = 1 << 24
 def requested() -> str:
     name = os.environ.get(VARIABLE) or "auto"
     if name not in NAMES:
-        raise UsageError(
-            f"{VARIABLE} is {name!r}",
-            kind="no-such-kernel",
-            fix=f"use one of {', '.join(NAMES)}",
-        )
+        fix = f"use one of {', '.join(NAMES)}"
+        raise UsageError(f"{VARIABLE} is {name!r}", kind="no-such-kernel", fix=fix)
     return name
 
 
@@ -54,7 +50,7 @@ def chosen(like: Tensor) -> Kernel:
         name = automatic(str(like.device)) if like.device.type == "cuda" else "strips"
     if name == "triton" and like.dtype == torch.float64:
         name = "batched"
-    return _KERNELS[name]
+    return cast(Kernel, name)
 
 
 def refusal(device: str) -> str | None:

@@ -24,9 +24,14 @@ SHORT: Final = 256  # half of 256 columns is what WANGO's blocks compute per row
 
 @dataclass(frozen=True, slots=True)
 class TangoKernel:
-    """Forward and backward of eq. 5 with the weights of eq. 6; features are (τ·q, k)."""
+    """Forward and backward of eq. 5 with the weights of eq. 6; features are (τ·q, k).
+
+    With a window it is WANGO's: pairs at least `window` apart have eq. 9's weights, of the features
+    φ(√τ q) and φ(√τ k) that follow. Quadratic in T, but without padding or states.
+    """
 
     strip: int | None = None  # queries at a time; None: by length
+    window: int | None = None
 
     def forward(
         self, features: Sequence[Tensor], gate_NTG: Tensor, null_bias: Tensor, mean_NTG: Tensor
@@ -58,47 +63,23 @@ class TangoKernel:
             torch.bmm(weight.to(gate_NTG.dtype).mT, dmean, out=dgate_NTG[:, cols])
             dweight = torch.bmm(dmean, gate_NTG[:, cols].mT).to(weight.dtype)
             dweight.sub_(mean_dot_NT[:, rows, None])
-            self.take_older(features, dweight, scale, cols, grads)
+            if self.window is not None:  # older pairs: their gradients go to φ, not to the logits
+                later, corner = slice(cols.start + self.window, None), dweight[:, self.window :]
+                dolder = corner.tril().mul_(scale[:, self.window :])
+                grads[2][:, later].baddbmm_(dolder, features[3][:, cols])
+                torch.bmm(dolder.mT, features[2][:, later], out=grads[3][:, cols])
+                corner.triu_(1)
             dlogit = dweight.mul_(weight)
             torch.bmm(dlogit.mT, q_NTK[:, rows], out=grads[1][:, cols])
             grads[0][:, rows].baddbmm_(dlogit, k_NTK[:, cols])
         return grads
 
     def masses(self, features: Sequence[Tensor], rows: slice, cols: slice) -> Tensor:
-        """exp of the logits of a strip that begins or ends at the diagonal; zero above it."""
+        """Weights before division of a strip that begins or ends at the diagonal; zero above it."""
         mass_NQJ = torch.bmm(features[0][:, rows], features[1][:, cols].mT).exp_()
         mass_NQJ[:, : cols.stop - rows.start, rows.start - cols.start :].tril_()
-        return mass_NQJ
-
-    def take_older(
-        self,
-        features: Sequence[Tensor],
-        dweight_NQJ: Tensor,
-        scale_NQ1: Tensor,
-        cols: slice,
-        grads: Sequence[Tensor],
-    ) -> None:
-        """Move the gradients of WANGO's older pairs from `dweight_NQJ` to `grads`."""
-
-    def _strips(self, length: int) -> Iterator[slice]:
-        """An eighth of a short sequence, so that the skipped half is not lost to the diagonal."""
-        parts = max(1, min(8, length // SHORTEST_STRIP))
-        strip = self.strip or min(LONGEST_STRIP, -(-length // parts))
-        for start in range(0, length, strip):
-            yield slice(start, min(start + strip, length))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShortWangoKernel(TangoKernel):
-    """TANGO's strips with eq. 9 in the lower left corner, where pairs are at least `window` apart.
-
-    Features are (τ·q, k, φ(√τ q), φ(√τ k)). Quadratic in T, but without padding or states.
-    """
-
-    window: int
-
-    def masses(self, features: Sequence[Tensor], rows: slice, cols: slice) -> Tensor:
-        mass_NQJ = TangoKernel.masses(self, features, rows, cols)
+        if self.window is None:
+            return mass_NQJ
         first = max(rows.start, cols.start + self.window)
         last = min(cols.stop, rows.stop - self.window)
         if first < rows.stop and cols.start < last:
@@ -109,16 +90,9 @@ class ShortWangoKernel(TangoKernel):
             corner.triu_(apart + 1).add_(older.tril_(apart))
         return mass_NQJ
 
-    def take_older(
-        self,
-        features: Sequence[Tensor],
-        dweight_NQJ: Tensor,
-        scale_NQ1: Tensor,
-        cols: slice,
-        grads: Sequence[Tensor],
-    ) -> None:
-        rows, corner = slice(cols.start + self.window, None), dweight_NQJ[:, self.window :]
-        dolder = corner.tril().mul_(scale_NQ1[:, self.window :])
-        grads[2][:, rows].baddbmm_(dolder, features[3][:, cols])
-        torch.bmm(dolder.mT, features[2][:, rows], out=grads[3][:, cols])
-        corner.triu_(1)
+    def _strips(self, length: int) -> Iterator[slice]:
+        """An eighth of a short sequence, so that the skipped half is not lost to the diagonal."""
+        parts = max(1, min(8, length // SHORTEST_STRIP))
+        strip = self.strip or min(LONGEST_STRIP, -(-length // parts))
+        for start in range(0, length, strip):
+            yield slice(start, min(start + strip, length))

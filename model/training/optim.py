@@ -77,10 +77,7 @@ def optimizer_tensors(
 
 
 def load_optimizer(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    tensors: dict[str, torch.Tensor],
-    step: int,
+    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, torch.Tensor], step: int
 ) -> None:
     """Put back what `optimizer_tensors` gave after `step` steps."""
     if step == 0:
