@@ -4,7 +4,7 @@
   peak of resident memory above what the inputs need. Peers alternate in one run, so that other load
   on the machine hits them alike; ratios are what counts. Results are compared before ratios are.
 - `share` is the useful arithmetic (causal pairs only) over this machine's GEMM rate in the same
-  dtype, measured in the same process.
+  dtype, measured in the same process; `bound_s` are the products of the strips alone.
 - Each part takes one to five minutes and replaces its own cases in the result file.
 
 Usage: `python bench/model.py [--part tango …]`; results in bench/results/model.json
@@ -116,7 +116,7 @@ def gemm_rate(bf16: bool) -> float:
 def measure(case: Found) -> Found:
     """Inside a child: one case."""
     import torch
-    from model_cases import HEAD, WHAT
+    from model_cases import HEAD, WHAT, strip_products
 
     from tangobench.eval.costs.timing import resident_peak
 
@@ -138,6 +138,8 @@ def measure(case: Found) -> Found:
         causal = case["T"] * (case["T"] + 1) / 2
         useful = 2 * causal * (3 * case["F"] + 5 * HEAD * case["H"])
         found["share"] = useful / total / 1e9 / found["gemm"]
+    if case["what"] == "tango" and case["how"] == "tiled":
+        found["bound_s"] = min(strip_products(case) for _ in range(case.get("repeat", 2)))
     return {**case, **found}
 
 

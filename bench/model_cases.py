@@ -73,6 +73,32 @@ def aggregation(case: dict[str, Any]) -> Case:
     return Case(run, lambda: [norm(x) for x in (last[0], *(x.grad for x in inputs))])
 
 
+def strip_products(case: dict[str, Any]) -> float:
+    """CPU seconds of the products of TANGO's strips alone, at their shapes, diagonal included.
+
+    What the kernel cannot be faster than with these strips: its exponentials, sums and copies are
+    left out. Wide products take their operands where the kernel does.
+    """
+    length, columns = case["T"], case["F"] // case["H"]
+    kind = torch.bfloat16 if case.get("dtype") == "bf16" else torch.float32
+    q, k = torch.rand(2, 1, length, HEAD)
+    gate, dmean, out = torch.rand(3, 1, length, columns).to(kind)
+    dq = torch.zeros_like(q)
+    began = time.process_time()
+    for _ in range(case["H"]):
+        for rows in TangoKernel()._strips(length):
+            weight = torch.bmm(q[:, rows], k[:, : rows.stop].mT).to(kind)
+            torch.bmm(weight, gate[:, : rows.stop], out=out[:, rows])
+        for cols in TangoKernel()._strips(length):
+            rows = slice(cols.start, length)
+            weight = torch.bmm(q[:, rows], k[:, cols].mT)
+            torch.bmm(weight.to(kind).mT, dmean[:, rows], out=out[:, cols])
+            torch.bmm(dmean[:, rows], gate[:, cols].mT)
+            torch.bmm(weight.mT, q[:, rows])
+            dq[:, rows].baddbmm_(weight, k[:, cols])
+    return time.process_time() - began
+
+
 def pairs(features: list[Tensor], gate: Tensor, null: Tensor, start: int) -> Tensor:
     """Every pair of the queries from `start` on with all keys, as in the equations."""
     length, heads = gate.shape[1], null.shape[0]

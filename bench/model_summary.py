@@ -37,6 +37,8 @@ def summary(cases: list[Found]) -> Found:
         entry = ratios.setdefault(name, {})
         if "share" in ours:
             entry["share_of_gemm"] = round(ours["share"], 3)
+        if "bound_s" in ours:
+            entry["share_of_bound"] = round(ours["bound_s"] / ours["total_s"], 3)
         for peer in cases:
             if peer is ours or [peer.get(k) for k in ("what", "T", "F", "H", "dtype")] != size:
                 continue
