@@ -68,7 +68,7 @@ class TangoBlock(nn.Module):
         return average(kernel, features, gate, null_H, together=together) * F.linear(x, wv)
 
     def _recomputed_update(self, x_BTC: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
-        """W_o(ḡ ⊙ W_v x) that keeps its inputs only; by head if the kernel takes one at once."""
+        """W_o(ḡ ⊙ W_v x), recomputed in the backward pass; head by head if the kernel is strips."""
 
         def gated(x: Tensor, wg: Tensor, *inputs: Tensor) -> Tensor:
             return self._gated(x, F.silu(F.linear(x, wg)), *inputs)

@@ -165,7 +165,7 @@ class WangoKernel:
 def _pair_gradients(
     pair: Pairs, blocks: Blocks, incoming: Sequence[Tensor], grads: Sequence[Tensor]
 ) -> None:
-    """Add the gradients that features get through one diagonal of block pairs."""
+    """Add to `grads` what the features get through the block pairs that are equally far apart."""
     (q, k, phi_q, phi_k), (dq, dk, dphi_q, dphi_k) = blocks.features, grads
     here, there, _, recent, older_from = pair
     dsummed, dtotal = (x[here] for x in incoming)

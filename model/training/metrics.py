@@ -200,7 +200,7 @@ def gemm_rate(device: str, precision: str) -> float:
 
 
 def best(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of some repetitions; of one thread on a CPU, those it computed."""
+    """Seconds of the fastest repetition: CPU time with one thread and no GPU, else wall time."""
     clock = time.perf_counter if torch.get_num_threads() > 1 else time.thread_time
     if torch.cuda.is_initialized():
         clock = time.perf_counter

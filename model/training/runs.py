@@ -90,7 +90,7 @@ def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
 
 
 def _recipe(values: Mapping[str, Any]) -> Recipe:
-    """A recipe from plain values, each of its field's type; an architecture may be one's own."""
+    """A recipe from JSON values, types checked; `arch` may be one that is not registered here."""
     arch = values["arch"]
     if arch in ARCHS:
         recipe: Recipe = _RECIPE.validate_json(json.dumps(values), strict=True)
