@@ -202,6 +202,10 @@ def read_lock(where: Place) -> Lock:
             raise UsageError(why, kind="path-missing", fix=fix, path=str(where)) from None
         why = f"{where} is not a dataset: it has no {LOCK_NAME}"
         fix = "run the build again: the same command resumes"
+        inside = sorted(where.glob(f"*/{LOCK_NAME}")) if isinstance(where, Path) else []
+        if inside:
+            why += f"; datasets in it: {', '.join(lock.parent.name for lock in inside[:_SHOWN])}"
+            fix = f"name one of them: {inside[0].parent}"
         raise CorruptionError(why, kind="lock-missing", fix=fix, path=str(path)) from None
     except Refused as error:
         raise _damaged(path, str(error.strerror)) from None

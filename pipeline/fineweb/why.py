@@ -61,9 +61,14 @@ def why(folder: Path, lock: Lock, ident: str) -> list[str]:
                 lines += _rows_of(folder, decision["partition"], first + at)
     if not lines:
         what = f"no document {ident!r} in the input of this dataset"
-        fix = "ids look like <urn:uuid:…>; quote them for the shell"
+        fix = f"ids look like {_example(folder, lock)}; quote them for the shell"
         raise InputError(what, kind="not-found", fix=fix)
     return lines
+
+
+def _example(folder: Path, lock: Lock) -> str:
+    entry = next(e for e in lock.side_files if e["kind"] == "decisions" and e["rows"])
+    return str(next(SideTable(folder, entry, lock.name).batches())["id"][0])
 
 
 def _files_with(lock: Lock, ident: str) -> list[tuple[dict[str, Any], int]]:

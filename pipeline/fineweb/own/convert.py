@@ -91,7 +91,7 @@ def _download(name: str) -> str:
         get = partial(snapshot_download, repo_type="dataset", endpoint=endpoint())
         return str(get(repository, revision=revision or None, allow_patterns=_DATA))
     except Exception as error:  # the client raises its own, httpx's and OSError
-        why = f"{type(error).__name__}: {str(error)[:200]}"
+        why = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:200]}"
         fix = "check its name, the network and HF_TOKEN, or download it and name the folder"
         what = f"the dataset {name} cannot be downloaded: {why}"
         raise ResourceError(what, kind="source-unreachable", fix=fix) from None

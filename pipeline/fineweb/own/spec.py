@@ -10,6 +10,7 @@ import datetime
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
+from tangobench.errors import UsageError
 from tangobench.pipeline.core.spec import UNHASHED, bad_value
 from tangobench.pipeline.fineweb import spec as fineweb
 from tangobench.pipeline.tokenizer import TokenizerKeys
@@ -46,9 +47,9 @@ class Split:
         if not 0 < self.share < 1:
             raise bad_value("split.share", self.share, "a share between 0 and 1, such as 0.05")
         if self.by == "time" and self.cut is None:
-            raise bad_value("split.cut", None, 'a time, such as cut = "2024-01-01"')
+            raise _missing("split", 'cut = "2024-01-01"', "a time")
         if self.by == "dump" and self.train_through is None:
-            raise bad_value("split.train_through", None, 'a dump, such as "CC-MAIN-2023-40"')
+            raise _missing("split", 'train_through = "CC-MAIN-2023-40"', "a dump")
         if self.cut is not None:
             self.moment()
 
@@ -58,6 +59,15 @@ class Split:
             return in_order(self.cut)
         except (ValueError, TypeError, OverflowError):
             raise bad_value("split.cut", self.cut, "a time, such as 2024-01-01") from None
+
+
+def _missing(table: str, line: str, expected: str) -> UsageError:
+    """The error for a key that the kind of split needs."""
+    key = f"{table}.{line.split(maxsplit=1)[0]}"
+    fix = f"in the manifest, under [{table}]: {line}"
+    return UsageError(
+        f"spec key {key!r} is missing: {expected}", kind="spec-value", fix=fix, key=key
+    )
 
 
 def in_order(value: Any) -> str:
@@ -98,7 +108,7 @@ class Spec(TokenizerKeys):
         needed = {"time": self.columns.time, "dump": self.columns.dump, "hash": ""}[self.split.by]
         if needed is None:
             by = self.split.by
-            raise bad_value(f"columns.{by}", None, f'the column that the split is by: {by} = "…"')
+            raise _missing("columns", f'{by} = "COLUMN"', f"the column to split by {by}")
         self.fineweb()
 
     def fineweb(self) -> fineweb.Spec:

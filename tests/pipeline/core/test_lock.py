@@ -212,6 +212,11 @@ def test_no_lock_and_an_unreadable_one(tmp_path):
     with pytest.raises(CorruptionError) as caught:
         read_lock(tmp_path)
     assert caught.value.kind == "lock-missing"
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / LOCK_NAME).touch()
+    with pytest.raises(CorruptionError) as caught:
+        read_lock(tmp_path)
+    assert caught.value.kind == "lock-missing" and str(tmp_path / "mine") in caught.value.fix
     for place in (tmp_path / "none", tmp_path / "none" / "deeper"):
         with pytest.raises(UsageError) as missing:
             read_lock(place)

@@ -203,6 +203,10 @@ def test_a_split_by_time(build):
     assert counts["validation"]["documents"] == 10
     code, found, _ = build(as_lines(documents()), "b.jsonl", by_time.replace('"day"', '"dayy"'))
     assert (code, found["error"]) == (5, "column-missing") and 'time = "day"' in found["fix"]
+    line = 'cut = "2023-11-01"'
+    code, found, _ = build(as_lines(documents()), "none.jsonl", by_time.replace(line, ""))
+    assert (code, found["error"], found["details"]["key"]) == (2, "spec-value", "split.cut")
+    assert build(b"", "n.jsonl", by_time.replace(line, found["fix"].split(": ")[1]))[0] != 2
     late = by_time.replace("2023-11", "2030-01")
     code, found, _ = build(as_lines(documents()), "late.jsonl", late)
     assert (code, found["error"]) == (5, "empty-validation")
@@ -307,3 +311,11 @@ def test_templates_of_the_other_datasets_build(tmp_path, monkeypatch):
     assert read_lock(tmp_path / "out" / "my-dm_math-sample").name == "my-dm_math"
     (tmp_path / "x.toml").write_text("context = 3")
     assert main(["build", "x.toml"]) == 2
+
+
+def test_why_shows_an_id_of_this_dataset(build, capsys):
+    _, _, folder = build(as_lines(documents()))
+    assert main(["why", str(folder), "absent", "--json"]) == 5
+    shown = json.loads(capsys.readouterr().out)["fix"]
+    ident = next(row["key"] for row in documents() if f" {row['key']};" in shown)
+    assert main(["why", str(folder), ident]) == 0
