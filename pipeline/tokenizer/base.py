@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +43,9 @@ class Tokenizer(ABC):
         if eot not in special:
             known = ", ".join(list(special)[:8]) or "none"
             why = f"the tokenizer has no special token {eot!r} to end a text with (it has: {known})"
-            fix = 'set eot to one of them, such as eot = "<|endoftext|>", or add it to the file'
+            ends = [name for name in special if re.search("end|eo[st]|</s>", name.lower())]
+            use = "".join(f'set eot = "{name}", or ' for name in [*ends, *special][:1])
+            fix = f"{use}add {eot} to the file's special tokens"
             raise InputError(why, kind="eot-missing", fix=fix)
         self.bytes_of, self.eot = bytes_of, special[eot]
         self._shown = [*bytes_of]

@@ -184,6 +184,15 @@ def test_a_hostile_file_is_a_typed_error(what, tmp_path):
     assert error.value.fix
 
 
+def test_another_end_token_is_named_as_it_would_work(tmp_path):
+    (tmp_path / "t.json").write_text(json.dumps(document()))
+    definition = read_definition(str(tmp_path / "t.json"))
+    with pytest.raises(InputError) as error:
+        make(definition, "</s>")
+    assert error.value.kind == "eot-missing"
+    assert make(definition, error.value.fix.split('"')[1]).eot == make(definition, EOT).eot
+
+
 @pytest.mark.parametrize(
     "data",
     [b"", b"{}", b"[]", b"null", b"\xff", b'{"a": NaN}', b"[" * 100_000, b'{"a": 1, "a": 2}'],
