@@ -82,10 +82,11 @@ class Recipe:
 
     def _check_warmup(self) -> None:
         if not 0 < self.warmup < self.steps:
+            fits = f"warmup={max(1, self.steps // 10)}" if self.steps > 1 else "steps=10"
             raise UsageError(
                 f"recipe {self.name}: warmup {self.warmup} of {self.steps} steps",
                 kind="bad-recipe",
-                fix="warm up for at least one step and fewer than all",
+                fix=f"warm up for at least one step and fewer than all: {fits}",
             )
 
     def model_config(self) -> ModelConfig:
