@@ -187,7 +187,7 @@ def require_run(checkpoint: Checkpoint, run: Run, path: Path) -> None:
         f"checkpoint {path} is of run {checkpoint.meta['run']} ({found}), this is {run.name} "
         f"({run.sha256})" + "".join(f"\n  {field}" for field in fields),
         kind="checkpoint-foreign",
-        fix="choose another --out, or remove that run's folder",
+        fix="choose another --name or --out, or remove that run's folder",
         found=found,
         expected=run.sha256,
     )

@@ -45,12 +45,16 @@ def run_folder(out: Path, run: Run) -> Path:
 
 
 def find_run_folder(given: str | Path, out: str | Path) -> Path:
-    """The folder that was named, or the run of that name in OUT."""
+    """The folder that was named, the run of that name in OUT, or the only run of that recipe."""
     runs = Path(out) / "runs"
     for folder in (Path(given), runs / given):
         if folder.is_dir():
             return folder
-    there = ", ".join(sorted(path.name for path in runs.glob("*/"))) or "none"
+    found = sorted(runs.glob("*/"))
+    seeds = re.compile(re.escape(str(given)) + r"-s\d+-\d+")
+    if len(ours := [folder for folder in found if seeds.fullmatch(folder.name)]) == 1:
+        return ours[0]
+    there = ", ".join(path.name for path in found) or "none"
     raise UsageError(
         f"there is no run {given} (in {runs}: {there})",
         kind="run-missing",

@@ -28,6 +28,7 @@ from tangobench.model.training.distributed import World
 from tangobench.model.training.loader import Loader
 from tangobench.model.training.metrics import read_metrics
 from tangobench.model.training.recipes import RECIPES, Run
+from tangobench.model.training.runs import find_run_folder
 from tangobench.model.training.train import Options, _stopped_by_sigterm, accumulate, train
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.reading import open_dataset
@@ -401,6 +402,15 @@ def test_the_list_names_all_runs(capsys):
     assert main(["train", "--list", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert sum(row["family"] == "published" for row in rows) == 90
+
+
+def test_a_recipes_only_run_may_be_named_without_its_seeds(tmp_path):
+    for name in ("mine-s17-101", "mine-b-s17-101", "two-s1-2", "two-s3-4"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    assert find_run_folder("mine", tmp_path) == tmp_path / "runs" / "mine-s17-101"
+    with pytest.raises(UsageError) as caught:
+        find_run_folder("two", tmp_path)
+    assert caught.value.kind == "run-missing" and "two-s1-2" in str(caught.value)
 
 
 def test_run_folder_is_below_out(out):
