@@ -201,7 +201,7 @@ def matched(arch: Arch, target_params: int, d_model: int = 512, **fields: Any) -
             f"{arch} at d_model={d_model} has {base.nonembedding_params} nonembedding parameters"
             f" at its smallest width {step}: more than the target {target_params}",
             kind="target-too-small",
-            fix="raise target_params or lower d_model, depth or context",
+            fix="raise match_params or lower d_model, depth or context",
         )
     below = (target_params - base.nonembedding_params) // slope + 1
     candidates = [replace(base, width=step * n) for n in (below, below + 1) if n >= 1]
