@@ -59,7 +59,8 @@ class ModelConfig:
     init_scale: int | None = LATER["init_scale"]
 
     def __post_init__(self) -> None:
-        self._require("arch", self.arch in _BLOCK_PARAMS, f"one of {', '.join(_BLOCK_PARAMS)}")
+        known = f"one of {', '.join(_BLOCK_PARAMS)} (TANGOBENCH_IMPORT=MODULE registers others)"
+        self._require("arch", self.arch in _BLOCK_PARAMS, known)
         if self.shared is None:
             object.__setattr__(self, "shared", self.arch in SHARED)
         for name in (*_COUNTS, *(("init_scale",) if self.init_scale is not None else ())):
@@ -184,15 +185,18 @@ def is_known(arch: str) -> bool:
     return arch in _BLOCK_PARAMS
 
 
+def width_step(arch: str, step: int, heads: int) -> int:
+    """The step of matched widths: whole heads for cross-gated and registered architectures."""
+    return step if arch in ARCHS and arch not in ("tango", "wango") else math.lcm(step, heads)
+
+
 def matched(arch: Arch, target_params: int, d_model: int = 512, **fields: Any) -> ModelConfig:
     """The config whose nonembedding count is nearest to `target_params`; see its `deviation`.
 
     `fields` are other `ModelConfig` fields (heads, depth, context, vocabulary, …). The smaller of
     two equally near widths wins. Below one width step there is nothing to match: a usage error.
     """
-    step = WIDTH_STEP
-    if arch in ("tango", "wango"):
-        step = math.lcm(step, fields.get("heads", 16))
+    step = width_step(arch, WIDTH_STEP, fields.get("heads", 16))
     fields |= {"d_model": d_model, "target_params": target_params}
     base = ModelConfig(arch=arch, width=step, **fields)
     slope = replace(base, width=2 * step).nonembedding_params - base.nonembedding_params

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
+from tangobench.model.config import ARCHS, is_known
 from tangobench.model.training.recipes import RECIPES, Recipe, nearest, varied
 from tangobench.pipeline.core.files import Refused, read_untrusted
 from tangobench.pipeline.core.lock import Lock
@@ -137,7 +138,11 @@ def _checked(values: dict[str, Any], where: str) -> Recipe:
             raise _bad(where, name, value, f"a number from 0 to {limit:g}")
         if name in ("name", "dataset", "profile"):
             _require_name(name, value, where)
-    recipe = parse(Recipe, {**values, "family": "study"}, where=where)
+    arch = values.get("arch")
+    own: dict[str, Any] = {"arch": arch} if isinstance(arch, str) and is_known(arch) else {}
+    known = {"arch": ARCHS[0]} if own else {}  # all that the field's type allows
+    recipe = parse(Recipe, {**values, "family": "study", **known}, where=where)
+    recipe = dataclasses.replace(recipe, **own)
     for name in ("beta1", "beta2"):
         if getattr(recipe, name) >= 1:
             raise _bad(where, name, getattr(recipe, name), "a number below 1")

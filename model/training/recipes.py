@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -147,7 +146,7 @@ def _small_name(profile: str, dataset: str, arch: str) -> str:
 
 def _refined(coarse: ModelConfig, step: int) -> ModelConfig:
     """The nearest count in finer steps of the width; the count is linear in the width."""
-    step = math.lcm(step, coarse.heads) if coarse.cross_gated else step
+    step = models.width_step(coarse.arch, step, coarse.heads)
     count = coarse.nonembedding_params
     slope = dataclasses.replace(coarse, width=2 * coarse.width).nonembedding_params - count
     missing = (coarse.target_params or count) - count

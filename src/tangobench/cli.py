@@ -32,6 +32,7 @@ from tangobench.errors import (
     without_secrets,
 )
 
+_IMPORT: Final = "TANGOBENCH_IMPORT"
 _RESUME: Final = "the same command resumes"
 _PATHS: Final = {"out", "source", "store", "manifest", "data", "folder", "site", "samples", "save"}
 # glibc keeps memory between steps, in large pages: no bit changes, and a mini TANGO step takes four
@@ -144,6 +145,7 @@ def _run(words: list[str], parser: Parser) -> int:
     began = time.monotonic()
     args = parser.parse_args(words)
     args.began = began
+    _import_own()
     for name in _PATHS & vars(args).keys():  # shells leave `--out=~/x` and quotes alone
         value = getattr(args, name)
         if isinstance(value, str | Path) and str(value).startswith("~"):
@@ -157,6 +159,19 @@ def _run(words: list[str], parser: Parser) -> int:
         raise ResourceError(
             "out of memory", kind="out-of-memory", fix=f"try {_smaller(args)}; what is done stays"
         ) from None
+
+
+def _import_own() -> None:
+    """Import the modules that TANGOBENCH_IMPORT names, such as one that registers a model."""
+    if names := os.environ.get(_IMPORT):
+        # `python -m` looks in the working directory, the installed program does not.
+        sys.path += [str(Path.cwd())]
+        try:
+            for name in names.split(","):
+                importlib.import_module(name)
+        except ImportError as error:
+            fix = "name modules of this folder or of PYTHONPATH, with commas between them"
+            raise UsageError(f"{_IMPORT}={names}: {error}", kind="usage", fix=fix) from None
 
 
 def _ran_out(error: BaseException) -> bool:

@@ -1,6 +1,7 @@
 """The worked examples of docs/extending.md run as printed."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -52,7 +53,8 @@ def test_the_new_dataset_has_one_root_wherever_its_files_are(poems, tmp_path):
 
 @pytest.fixture
 def retention(tmp_path):
-    module, use = blocks("A new architecture")
+    module, use, recipe = blocks("A new architecture")
+    (tmp_path / "retention.toml").write_text(recipe)
     (tmp_path / "retention.py").write_text(module)
     (tmp_path / "use.py").write_text(use)
     return tmp_path
@@ -79,6 +81,27 @@ def test_a_new_architecture_trains_and_is_scored(retention, make_toy_math):
     page = (retention / "out" / "report" / "results.html").read_text(encoding="utf-8")
     body = page[page.index('id="ours"') :]
     assert body.index(found["recipe"]["name"]) < body.index("mini runs")
+
+
+def test_the_command_line_trains_scores_and_times_it(retention, make_toy_math):
+    make_toy_math(retention / "own")
+    commands = PAGE.split("```sh\n")[-1].split("```")[0]
+    python = f"tangobench() {{ {sys.executable} -m tangobench $*; }}\nset -e\n"
+    script = python + commands.replace("--lengths 256", "--lengths 8 --size mini")
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=retention, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (retention / "own" / "results" / "retention-s17-101.json").exists()
+    assert done.stdout.count("tokens/s") == 2  # training and decoding
+    missing = ["model", "speed", "--arch", "retention"]
+    done = subprocess.run(
+        [sys.executable, "-m", "tangobench", *missing],
+        cwd=retention,
+        env={**os.environ, "TANGOBENCH_IMPORT": "absent"},
+        check=False,
+    )
+    assert done.returncode == 2
 
 
 def test_the_new_architecture_decodes_what_it_predicts(retention):

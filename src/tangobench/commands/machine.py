@@ -313,9 +313,10 @@ def _speed(args: argparse.Namespace) -> int:
 
 
 def _speed_line(case: dict[str, Any]) -> str:
+    macs = case["forward_macs_per_token"]  # None of an architecture without a formula
     return (
         f"{case['arch']:<24}{case['task']:<8}T {case['length']:>7,}"
         f"{case['tokens_per_second']:>12,.0f} tokens/s{case['peak_bytes'] / 1e6:>10,.0f} MB"
-        f"{case['forward_macs_per_token'] / 1e6:>10,.1f}M MACs/token"
+        f"{'–' if macs is None else f'{macs / 1e6:,.1f}M':>11} MACs/token"
         f"{'  disturbed: measure again' if case['disturbed'] else ''}"
     )
