@@ -247,7 +247,7 @@ def formula(config: ModelConfig, length: int) -> dict[str, int]:
 
 def printed(macs: int) -> str:
     """The paper's notation: 9.44T, 848.60B."""
-    return f"{macs / 1e12:.2f}T" if macs >= 1e12 else f"{macs / 1e9:.2f}B"
+    return f"{macs / 1e12:,.2f}T" if macs >= 1e12 else f"{macs / 1e9:.2f}B"
 
 
 def decode_state_values(config: ModelConfig, length: int) -> int:

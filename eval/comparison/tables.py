@@ -245,7 +245,7 @@ def _costs(runs: Sequence[Result]) -> list[str]:
     return [
         f"{first['model']['nonembedding_params']:,}",
         f"{first['step']:,}",
-        "–" if macs is None else f"{macs * first['recipe']['batch'] * first['step'] / 1e12:,.2f}T",
+        "–" if macs is None else config.printed(macs * first["recipe"]["batch"] * first["step"]),
         or_dash(texts.seconds_of(runs), ",.0f"),
     ]
 
