@@ -41,6 +41,8 @@ class Group:
     depth: int
     root: str
     by_model: Mapping[str, Sequence[Result]]
+    rebuilt: bool = False
+    """Own runs on another dataset of this name are in another group."""
 
     @property
     def metrics(self) -> list[str]:
@@ -67,7 +69,8 @@ class Group:
     def title(self, what: str, metric: str | None = None) -> str:
         depth = "" if self.depth == 4 else f", depth {self.depth}"
         name = metric_title(metric) if metric else title_of(self.dataset)
-        return f"{what}: {name}, {self.family} runs{depth}"
+        root = f", root {self.root[:8]}" if self.rebuilt else ""
+        return f"{what}: {name}, {self.family} runs{depth}{root}"
 
     def note(self, text: str) -> str:
         whose = "Yours." if self.family == OWN else "Ours; the paper has none."
@@ -85,6 +88,7 @@ def groups(results: Sequence[Result]) -> list[Group]:
         if family in _FAMILIES:
             place = (result["dataset"], result["depth"], result["data"]["root"])
             found.setdefault((_FAMILIES.index(family), *place), []).append(result)
+    places = [place[:3] for place in found]
     return [
         Group(
             dataset=dataset,
@@ -92,6 +96,7 @@ def groups(results: Sequence[Result]) -> list[Group]:
             depth=depth,
             root=root,
             by_model=by_recipe(chosen) if _FAMILIES[family] == OWN else _by_arch(chosen),
+            rebuilt=_FAMILIES[family] == OWN and places.count((family, dataset, depth)) > 1,
         )
         for (family, dataset, depth, root), chosen in sorted(found.items())
     ]

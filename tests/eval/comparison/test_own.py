@@ -53,6 +53,14 @@ def test_own_runs_come_first_and_recipes_are_never_averaged():
     assert [row[1] for row in table.rows if "of 4 runs" in row[1]] == ["9.000 (1 of 4 runs)"]
 
 
+def test_a_dataset_built_twice_gives_two_tables_with_two_titles():
+    made = [result(Run(WIDE, 17, 101), 2.0, root=letter * 64) for letter in "ab"]
+    first, second = (table.title for table in own_tables(made))
+    assert first != second
+    (alone,) = own_tables(made[:1])
+    assert alone.title in first
+
+
 def test_own_runs_are_as_many_as_they_are_in_every_table():
     """Two seed pairs of one recipe miss no third, in probes, proofs and exact match."""
     groups_of = {"new": {"rows": 1, "nll": 0.5, "sum": 0.5, "count": 1}}
