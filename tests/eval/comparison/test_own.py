@@ -128,4 +128,4 @@ def test_the_command_compares_shipped_runs(tmp_path, capsys):
     ]
     assert ", ".join(f"{value:+.3f}" for value in expected) in capsys.readouterr().out
     assert main(["compare", f"{names[0]}-s17-101", "--out", str(tmp_path)]) == 0
-    assert ": 1 run**" in capsys.readouterr().out
+    assert ": 1 run\n" in capsys.readouterr().out
