@@ -83,12 +83,11 @@ def batches_of(lengths: NDArray, tokens_at_once: int) -> list[NDArray]:
 def token_scores(model: LanguageModel, batch: Batch, precision: Precision) -> NDArray:
     """NLL of the batch's targets and their lead over the best other token, in float64, by row."""
     device = model.embed.device
-    tokens_BT = torch.from_numpy(batch.tokens_BT).to(device)
-    marks_BT = torch.from_numpy(batch.targets_BT).to(device)[:, 1:]
+    tokens_BT, before_R = batch.on(device, len(model.embed))
     with autocast(device.type, precision):
-        hidden_BTC = model.hidden(tokens_BT)[:, :-1]
-    target_R = tokens_BT[:, 1:][marks_BT].long()
-    return np.asarray(target_scores(hidden_BTC[marks_BT], model.embed, target_R).cpu())
+        hidden_RC = model.hidden(tokens_BT).flatten(0, 1)[before_R]
+    target_R = tokens_BT.flatten()[before_R + 1].long()
+    return np.asarray(target_scores(hidden_RC, model.embed, target_R).cpu())
 
 
 def target_scores(hidden_RC: Tensor, embed_VC: Tensor, target_R: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ class Batch:
                 f"{self.config} rows {', '.join(map(str, self.rows.tolist()))} hold token {high}, "
                 f"outside the vocabulary of {vocabulary}",
                 kind="token-out-of-range",
-                fix="train on the dataset that the recipe was made for",
+                fix="use the dataset that the recipe was made for",
             )
         before = np.zeros_like(self.targets_BT)
         before[:, :-1] = self.targets_BT[:, 1:]
