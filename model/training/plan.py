@@ -90,7 +90,7 @@ def chip(name: str) -> Chip:
 def chip_name(device: str) -> str:
     if device == "cpu":
         return "cpu"
-    name = torch.cuda.get_device_name(device).lower() if torch.cuda.is_available() else "h100"
+    name = torch.cuda.get_device_name().lower() if torch.cuda.is_available() else "h100"
     return next((known for known in CHIPS if known in name), "h100")
 
 

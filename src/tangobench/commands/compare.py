@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tangobench.catalogue import CATALOGUE
 from tangobench.commands._common import EXTRAS, FORMAT, command, finished, reporter_of, show
 from tangobench.commands.score import require_folders
+from tangobench.commands.train import checked_device
 from tangobench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -238,6 +239,8 @@ def _launch(args: argparse.Namespace) -> int:
             kind="no-cuda",
             fix="name devices: --devices cuda:0,cuda:1 (or cpu,cpu, if you have that long)",
         )
+    for device in devices:
+        checked_device(device)
     how: dict[str, Any] = {"step_seconds": seconds, "reporter": reporter}
     work = launch.launch(chosen, args.out.absolute(), devices, _extras(args), **how)
     states = work.finish()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.commands._common import command, count, emit_json, finished, reporter_of, show
+from tangobench.commands.train import checked_device
 from tangobench.errors import ResourceError, TangobenchError
 
 if TYPE_CHECKING:
@@ -294,7 +295,8 @@ def _speed(args: argparse.Namespace) -> int:
     from tangobench.pipeline.core.sealed import case_json
 
     select.request(args.kernel)
-    fields = {"size": args.size, "device": args.device, "precision": args.precision}
+    device = checked_device(args.device)
+    fields = {"size": args.size, "device": device, "precision": args.precision}
     archs = ARCHS if args.arch == "all" else (args.arch,)
     chosen = list(speed.jobs(archs, args.lengths or speed.LENGTHS, **fields))
     best: dict[Any, dict[str, Any]] = {}
@@ -303,7 +305,7 @@ def _speed(args: argparse.Namespace) -> int:
         best[job] = max(case, best.get(job, case), key=lambda case: case["tokens_per_second"])
         if not args.json and not args.quiet:
             print(_speed_line(case), flush=True)
-        report = {"machine": timing.machine(args.device), "cases": list(best.values())}
+        report = {"machine": timing.machine(device), "cases": list(best.values())}
         if args.save:  # after each case: an interrupted run keeps what it has measured
             write_atomic(args.save, case_json(report).encode())
     if args.json:

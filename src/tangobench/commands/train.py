@@ -207,19 +207,26 @@ def compute_device(args: argparse.Namespace) -> str:
     select.request(args.kernel)
     if args.threads is not None:
         torch.set_num_threads(args.threads)
-    there = torch.cuda.device_count()
     if args.device == "auto":
-        return "cuda" if there else "cpu"
-    match = re.fullmatch("cpu|cuda(?::([0-9]{1,3}))?", args.device)
-    if match is None:
-        fix = "use cpu, cuda, cuda:1 or auto"
-        raise UsageError(f"no device {args.device!r}", fix=fix)
-    if args.device != "cpu" and int(match[1] or 0) >= there:
-        found = "there is no CUDA device" if not there else f"there are {there} CUDA devices"
-        raise UsageError(f"{args.device}: {found}", kind="no-cuda", fix="use --device cpu")
-    if match[1]:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if ":" in checked_device(args.device):
         torch.cuda.set_device(args.device)
     return str(args.device)
+
+
+def checked_device(name: str) -> str:
+    """A device that this machine has, by name."""
+    match = re.fullmatch("cpu|cuda(?::([0-9]{1,3}))?", name)
+    if match is None:
+        raise UsageError(f"no device {name!r}", fix="use cpu, cuda or cuda:1")
+    if name != "cpu":
+        import torch
+
+        there = torch.cuda.device_count()
+        if int(match[1] or 0) >= there:
+            found = "there is no CUDA device" if not there else f"there are {there} CUDA devices"
+            raise UsageError(f"{name}: {found}", kind="no-cuda", fix="use cpu")
+    return name
 
 
 @command("generate", COMPUTE, temperature=float, seed=int)

@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from tangobench import cli
 from tangobench.errors import UsageError
 from tangobench.eval.comparison import launch
 from tangobench.eval.comparison.launch import Launcher
@@ -121,6 +122,14 @@ def test_commands_name_the_run_and_the_device(tmp_path):
     common = ["--out", str(tmp_path), "--device", "cuda:1", "--quiet", "--json"]
     assert train[3:] == ["train", "--recipe", RUNS[0].name, *common]
     assert score[-1] == "--exact-match" and "--threads" not in score
+
+
+@pytest.mark.parametrize("device", ("cuda:999", "abacus"))
+def test_a_device_that_is_not_there_starts_nothing(device, tmp_path, capsys):
+    words = ["--devices", f"cpu,{device}", "--only", "sample-dm_math-flash-*"]
+    assert cli.main(["replicate", *words, "--out", str(tmp_path / "out")]) == 2
+    assert device in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_plan_adds_up():
