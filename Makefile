@@ -158,7 +158,9 @@ licences: $(STAMP) ## name, version and licence of every installed package
 test-gpu: $(KERNELS_STAMP) ## the kernels on this machine's GPU: the self-check against the reference, five steps
 	@$(BIN)/python -c 'import sys, torch; sys.exit(None if torch.cuda.is_available() else "needs a GPU")'
 	$(BIN)/python -c 'from tangobench.model.kernels.triton.check import disagreement as d; import sys; sys.exit(d("cuda"))'
-	TANGOBENCH_KERNEL=auto $(TOOL) train --recipe sample-dm_math-tango --device cuda --out $(call quote,$(OUT)) --stop-at 5
+	@rm -rf build/test-gpu
+	$(TOOL) build dm_math --out build/test-gpu
+	TANGOBENCH_KERNEL=auto $(TOOL) train --recipe sample-dm_math-tango --device cuda --out build/test-gpu --stop-at 5
 
 bench-gpu: $(KERNELS_STAMP) ## tokens/s and memory of the published sizes on this machine's GPU
 	$(TOOL) model speed --device cuda --size published --precision bf16 --lengths 256 2048 8192
