@@ -1,8 +1,8 @@
 """The self-check of the Triton kernels: a second against the strips before a process trusts them.
 
 - Averages and every gradient, two heads, an odd length, bfloat16 gates, against float64.
-- Tolerances are relative to the largest value: twice what bfloat16 rounding gives under the
-  interpreter. A sign, a mask or a factor that is wrong is off by more than ten times as much.
+- The tolerance is relative to the largest value: twice what bfloat16 rounding gives under the
+  interpreter (up to 0.9%). Of seven signs changed in the kernels the least is off by 8%.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tangobench.model.kernels.triton.tango import TangoTriton
 from tangobench.model.kernels.triton.wango import WangoTriton
 from tangobench.model.kernels.wango import WangoKernel
 
-TOLERANCE: Final = 0.04
+TOLERANCE: Final = 0.02
 _LENGTH, _CHANNELS, _COLUMNS, _TAU = 193, 32, 80, 10.0
 
 
