@@ -1,5 +1,7 @@
 """All heads in one product: the same function as naive.py, in few launches."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from awake_models import awake, compare, random_tokens
@@ -9,6 +11,8 @@ from tangobench.model import build
 from tangobench.model.config import ARCHS, published
 from tangobench.model.counting import Counter
 from tangobench.model.kernels import crossgate, select
+
+PAGE = Path(__file__).parents[3] / "docs" / "gpu.md"
 
 
 @pytest.fixture(autouse=True)
@@ -77,6 +81,7 @@ def test_bfloat16_is_near_float64(arch):
 def launches(arch, length):
     block = build(published(arch, "fineweb"), device="meta").blocks[0]
     h = torch.zeros(1, length, 512, device="meta", requires_grad=True)
+    block(h)  # RoPE's tables are made once in a process: ten more
     with Counter() as counter:
         block(h).sum().backward()
     return counter.launches
@@ -87,6 +92,14 @@ def launches(arch, length):
 )
 def test_launches_of_one_application(arch, most):
     assert launches(arch, 8192) <= most
+
+
+@pytest.mark.parametrize("name", ("strips", "batched"))
+def test_the_page_gives_the_launches(name, monkeypatch):
+    monkeypatch.setenv(select.VARIABLE, name)
+    archs = ("tango", "wango", "gau", "flash", "untied_transformer")
+    counts = " | ".join(f"{launches(arch, 8192):,}" for arch in archs)
+    assert f"| {name} | {counts} |" in PAGE.read_text()
 
 
 def test_strips_launch_by_head_and_strip(monkeypatch):
