@@ -14,22 +14,39 @@ from typing import Any, ClassVar, Final
 
 # Repetitions before the telling part of a pattern are bounded: the time is linear in the text.
 _ADDRESS: Final = re.compile(r"\b([a-zA-Z][\w+.-]{0,40}://)([^\s\"'<>|]*)")
+_QUOTED_PASSWORD: Final = re.compile(  # a password may have what else ends an address
+    r"\b([a-zA-Z][\w+.-]{0,40}://)[^\s\"'<>|/@:]{0,200}:[^\s/]{0,200}@"
+)
 _WORDS: Final = (  # `tokens` and `tokenizer` are words of this project
     r"token(?![a-z])|password|passwd|secret|signature|credential|api[_-]?key|accountkey"
     r"|access[_-]?key|auth[_-]?string"
 )
+_HEADERS: Final = (  # `token: x` alone is how messages here name a token of a text
+    r"password|passwd|secret|secret[_-]access[_-]key|api[_-]?key|accountkey|cookie"
+    r"|(?:hub|hf|access|auth|session|security)[_-]token"
+)
 _SECRETS: Final = (
     # Tokens of Hugging Face, GitHub, GitLab, Prefect, Slack, OpenAI, npm, PyPI, Google, AWS.
-    (re.compile(r"\b(hf_|gh[a-z]_|pn[a-z]_|xox[a-z]-|sk-|glpat-|npm_|pypi-)[\w-]{8,}"), r"\1…"),
+    (
+        re.compile(r"\b(hf_|gh[a-z]_|pn[a-z]_|xox[a-z]-|sk-|glpat-|npm_|pypi-|dckr_pat_)[\w-]{8,}"),
+        r"\1…",
+    ),
     (re.compile(r"\b(AIza|eyJ)[\w-]{16,}(?:\.[\w-]+){0,2}"), r"\1…"),
     (re.compile(r"\bgithub_pat_\w{8,}"), "github_pat_…"),
     (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}"), r"\1…"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 …"),
-    # token=…, "AccountKey=…;", {'password': '…'}, --hub-token …
+    (re.compile(r"(?i)\b(authorization[\"']?\s?[:=]\s?[\"']?)[^\"'\n]{8,}"), r"\1…"),
+    # token="…", token=…, "AccountKey=…;", password: …, {'password': '…'}, --hub-token …
+    (re.compile(rf"(?i)((?:{_WORDS})[\w-]{{0,40}} ?= ?([\"']))(?:\\.|(?!\2).)+"), r"\1…"),
     (re.compile(rf"(?i)((?:{_WORDS})[\w-]{{0,40}} ?= ?[\"']?)[^&\s\"',;}}]+"), r"\1…"),
-    (re.compile(r"(?i)((?:password|passwd|api[_-]?key|cookie): ?)[^\s\"']+"), r"\1…"),
+    (re.compile(rf"(?i)((?:{_HEADERS}): ?)[^\s\"']+"), r"\1…"),
     (re.compile(rf"(?i)((?:{_WORDS})([\"'])\s*:\s*\2)(?:\\.|(?!\2).)+"), r"\1…"),
-    (re.compile(rf"(?i)(--[\w-]{{0,40}}(?:{_WORDS})[\w-]{{0,40}}\s+)[^\s\"']+"), r"\1…"),
+    (
+        re.compile(
+            rf"(?i)(--[\w-]{{0,40}}(?:{_WORDS})[\w-]{{0,40}}\s+)(?:'[^']+|\"[^\"]+|[^\s\"']+)"
+        ),
+        r"\1…",
+    ),
     (re.compile(r"(?i)\b(sig|sv|se|skoid)=[^&\s\"']{6,}"), r"\1=…"),  # an Azure signature alone
 )
 # Characters that a terminal obeys or that reorder a line: C0 and C1 controls, line and paragraph
@@ -54,10 +71,21 @@ def _bare(match: re.Match[str]) -> str:
 
 def without_secrets(text: str) -> str:
     """The text without user names, passwords, tokens and query strings of addresses."""
-    text = _ADDRESS.sub(_bare, text)
+    text = _ADDRESS.sub(_bare, _QUOTED_PASSWORD.sub(r"\1…@", text))
     for pattern, instead in _SECRETS:
         text = pattern.sub(instead, text)
     return text
+
+
+def _filtered(value: Any) -> Any:
+    """The strings of a value without secrets, whatever it is made of."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, dict):
+        return {_filtered(key): _filtered(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_filtered(inner) for inner in value]
+    return value
 
 
 def printable(text: str, keep: str = "") -> str:
@@ -84,10 +112,7 @@ class TangobenchError(Exception):
         super().__init__(self.message)
         self.kind = kind
         self.fix = without_secrets(fix)
-        self.details = {
-            key: without_secrets(value) if isinstance(value, str) else value
-            for key, value in details.items()
-        }
+        self.details = {key: _filtered(value) for key, value in details.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Errors travel from worker processes, and keyword-only arguments do not pickle by default.
