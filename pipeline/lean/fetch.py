@@ -22,7 +22,13 @@ from typing import Any, Final
 
 import git
 
-from tangobench.errors import CorruptionError, InputError, ResourceError, UsageError
+from tangobench.errors import (
+    CorruptionError,
+    InputError,
+    ResourceError,
+    UsageError,
+    without_secrets,
+)
 from tangobench.pipeline.core.files import exclusive, explain_os_errors
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.lean import git as reading
@@ -35,6 +41,7 @@ _AUTHOR: Final = b"tangobench <tangobench@example.org> 1700000000 +0000"
 _FULL_ID: Final = re.compile(r"[0-9a-f]{40}")
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://|[^/]+@[^/]+:")
 _BUNDLE: Final = b"# v"  # "# v2 git bundle"
+_MOST_HEADER: Final = 1 << 26  # bytes before the empty line that ends a bundle's header
 _WAIT_SECONDS: Final = 3600.0  # for another build that fetches the same repository
 _FETCH_SECONDS: Final = 3600.0  # for one request; a slow connection that stalls ends after a minute
 _LIST_SECONDS: Final = 120.0
@@ -64,7 +71,7 @@ def is_url(source: str) -> bool:
 
 
 def without_password(url: str) -> str:
-    return re.sub(r"(?<=://)[^/@]*@", "", url)
+    return without_secrets(url).replace("…@", "").removesuffix("?…")
 
 
 def open_repository(
@@ -97,6 +104,7 @@ def resolve_commit(source: str, name: str) -> str:
     if is_url(source):
         found = _listed(source, name)
     elif (bundle := Path(source)).is_file():
+        _require_bundle(bundle)
         found = _listed(str(bundle.resolve()), name)
         # A bundle lists annotated tags without the commits that they mean.
         found = found and commit_of(_unbundled(bundle, found, Reporter(quiet=True)), found)
@@ -136,12 +144,13 @@ def _git_directory(path: Path) -> Path:
     """The git directory of a clone or bare repository, found without asking git."""
     inner = path / ".git"
     if inner.is_file():  # a work tree or submodule: "gitdir: PATH"
-        target = inner.read_text(encoding="utf-8", errors="replace").partition("gitdir:")[2]
-        inner = (path / target.strip()).resolve()
+        target = os.fsdecode(reading.start_of(inner)).partition("gitdir:")[2]
+        inner = path / target.strip()
     for found in (inner, path):
-        holds = (found / "objects").is_dir() or (found / "commondir").exists()
-        if holds and (found / "HEAD").exists():
-            return found.absolute()
+        with contextlib.suppress(OSError):  # a path that is too long
+            holds = (found / "objects").is_dir() or (found / "commondir").exists()
+            if holds and (found / "HEAD").exists():
+                return found.resolve()
     raise reading.not_a_repository(path)
 
 
@@ -173,16 +182,21 @@ def _write(git_dir: Path, *words: str, **options: Any) -> None:
         raise ResourceError(message, kind="cache-unusable", fix=fix, path=str(git_dir))
 
 
-def _unbundled(path: Path, commit: str, reporter: Reporter) -> Path:
+def _require_bundle(path: Path) -> None:
+    """Refuse what git would read without end: it looks for the end of a line, however far."""
     try:
         with path.open("rb") as file:
-            start = file.read(len(_BUNDLE))
+            start = file.read(_MOST_HEADER)
     except OSError as error:
         message = f"{path} cannot be read: {os.strerror(error.errno or 0)}"
         raise InputError(message, kind="source-unreadable", fix="make it readable") from None
-    if start != _BUNDLE:
+    if not start.startswith(_BUNDLE) or b"\n\n" not in start:
         message, fix = f"{path} is a file but not a git bundle", "git bundle create FILE --all"
         raise InputError(message, kind="not-a-repository", fix=f"make one with: {fix}")
+
+
+def _unbundled(path: Path, commit: str, reporter: Reporter) -> Path:
+    _require_bundle(path)
     found, where = path.stat(), str(path.resolve())
     with _cached(f"bundle {where} {found.st_size} {found.st_mtime_ns}") as git_dir:
         if not _has_tree(git_dir, commit):

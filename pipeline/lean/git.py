@@ -31,12 +31,13 @@ from tangobench.pipeline.core.files import explain_os_errors
 
 SECONDS: Final = 600.0  # for a call of git, or one pass over a list of objects
 _SECONDS_FOR_REFS: Final = 60.0
-_MAX_SMALL: Final = 4096  # bytes of HEAD or commondir
+_MAX_SMALL: Final = 4096  # bytes of HEAD, commondir or a work tree's .git
 _MAX_DEPTH: Final = 1100  # folders; Mathlib has 7, git itself stops between 2,000 and 5,000
 _MAX_ENTRIES: Final = 1_000_000  # files and folders under a root; Mathlib has 4,000
 _MAX_PATH: Final = 4096  # bytes
-_MAX_TREE: Final = 1 << 26  # bytes of one tree object
+_MAX_TREE: Final = 1 << 26  # bytes of one tree object, or of all packed refs
 _MAX_BYTES: Final = 1 << 33  # of all wanted files together; Mathlib has 60 MB
+_MOST_MEMORY: Final = "1g"  # in one piece: git reads a sparse terabyte of alternates otherwise
 _MAX_TOOLCHAIN: Final = 1000  # bytes of `lean-toolchain`
 
 _HEAD: Final = re.compile(rb"(?:ref: refs/[!-~]+|[0-9a-f]{40})\n?")
@@ -62,6 +63,7 @@ class ClosedGit(git.Git):
         if not fetching:
             own |= {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": ""}
             own |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+            own |= {"GIT_ALLOC_LIMIT": _MOST_MEMORY}
         self.update_environment(**own)
 
     def execute(self, command: Any, *args: Any, **options: Any) -> Any:
@@ -107,8 +109,11 @@ def opened(git_dir: Path) -> Iterator[git.Repo]:
     with tempfile.TemporaryDirectory(prefix="tangobench-git-", dir=scratch_folder()) as made:
         folder = Path(made)
         # A linked work tree names the directory that it belongs to.
-        common = git_dir / os.fsdecode(_small(git_dir / "commondir").strip())
-        head = _small(git_dir / "HEAD")
+        common = git_dir / os.fsdecode(start_of(git_dir / "commondir").strip())
+        packed = common / "packed-refs"
+        if packed.is_file() and packed.stat().st_size > _MAX_TREE:
+            raise _too_much(git_dir, f"a packed-refs of {packed.stat().st_size:,} bytes")
+        head = start_of(git_dir / "HEAD")
         head = head if _HEAD.fullmatch(head) else b"ref: refs/heads/none\n"
         with explain_os_errors(folder, 0):
             (folder / "HEAD").write_bytes(head)
@@ -127,7 +132,7 @@ def opened(git_dir: Path) -> Iterator[git.Repo]:
             yield repo
 
 
-def _small(path: Path) -> bytes:
+def start_of(path: Path) -> bytes:
     """The start of a regular file; nothing for anything else."""
     with path.open("rb") if path.is_file() else io.BytesIO() as file:
         return file.read(_MAX_SMALL)
