@@ -30,6 +30,7 @@ from tangobench.model.training.plan import chip, chip_name, plan
 from tangobench.model.training.recipes import Family, Run, runs
 from tangobench.model.training.runs import run_folder
 from tangobench.model.training.train import dataset_of
+from tangobench.pipeline.core.files import write_untrusted
 from tangobench.pipeline.core.progress import Reporter, duration, units
 
 _POLL_SECONDS: Final = 0.2
@@ -187,7 +188,8 @@ class Launcher:
         """Output goes to files: a pipe would fill up, and break when the launcher is killed."""
         printed = self._printed(run)
         printed.parent.mkdir(parents=True, exist_ok=True)
-        with printed.open("wb") as out, (printed.parent / f"{run.name}.log").open("ab") as errors:
+        log = printed.with_suffix(".log")
+        with write_untrusted(printed, "wb") as out, write_untrusted(log, "ab") as errors:
             return subprocess.Popen([*_ENDS_WITH_PARENT, *words], stdout=out, stderr=errors)
 
     def _printed(self, run: Run) -> Path:

@@ -145,6 +145,8 @@ def read_speed(path: Path) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(read_untrusted(path, links=True))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except OSError as error:
+        raise ValueError(error.strerror) from None
     if not {"device", "torch"} <= checked(_Measured, found)["machine"].keys():
         raise ValueError("it does not name its machine")
     return found

@@ -19,7 +19,7 @@ from dataclasses import asdict, astuple, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from tangobench.errors import CorruptionError, InputError, UsageError
 from tangobench.eval.intervals import wilson
@@ -40,7 +40,7 @@ from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.sealed import LINE
 from tangobench.pipeline.lean.fetch import open_repository
 from tangobench.pipeline.lean.git import list_files, read_files
-from tangobench.pipeline.lean.rows import TABLE_FILE
+from tangobench.pipeline.lean.why import declarations
 from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.tokenizer.base import Tokenizer
 
@@ -229,14 +229,15 @@ def original(task: Task) -> Task:
 
 def theorems(dataset: Dataset, source: str | None, rows: Sequence[int]) -> list[Task]:
     """The theorem of each validation row with its original proof, from the commit itself."""
-    columns, filters = ["path", "proof_start", "row"], [("split", "=", "validation")]
-    table = pq.read_table(dataset.folder / TABLE_FILE, columns=columns, filters=filters)
-    places = {one["row"]: (one["path"], one["proof_start"]) for one in table.to_pylist()}
-    texts = _sources(dataset, source, {places[row][0] for row in rows})
+    table = declarations(dataset.folder, dataset.lock)
+    table = table.filter(pc.equal(table["split"], "validation"))
+    columns = (table[name].to_pylist() for name in ("row", "path", "proof_start"))
+    places = {row: (path, start) for row, path, start in zip(*columns, strict=True)}
+    texts = _sources(dataset, source, {path for path, _ in places.values()})
     found = []
     for row in rows:
-        path, start = places[row]
-        theorem = theorem_at(texts[path], start)
+        path, start = places.get(row, (f"row {row}", -1))
+        theorem = theorem_at(texts[path], start) if path in texts else None
         if theorem is None:
             raise InputError(
                 f"{path} has no proof at byte {start}",

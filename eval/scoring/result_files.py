@@ -42,6 +42,7 @@ Tallies = dict[tuple[str, str], dict[str, tuple[float, int]]]
 RUNS: Final = "runs.jsonl"
 TALLIES: Final = "tallies.parquet"
 RECALL: Final = "recall.json"
+_MOST_TALLIES: Final = 10_000_000  # 210 runs of the study have 16,378
 _MATCHES: Final = "exact_match"
 _FROM_RECIPE: Final = ("family", "dataset", "arch", "depth")
 
@@ -378,7 +379,10 @@ def _read_tallies(path: Path) -> dict[str, Tallies]:
 
     found: dict[str, Tallies] = {}
     try:
-        columns = pq.ParquetFile(pa.BufferReader(read_untrusted(path))).read().to_pydict()
+        file = pq.ParquetFile(pa.BufferReader(read_untrusted(path)))
+        if file.metadata.num_rows > _MOST_TALLIES:  # a small file may decode to much
+            raise ValueError(f"it has {file.metadata.num_rows:,} rows")
+        columns = file.read().to_pydict()
         for run, metric, kind, label, total, count in zip(*columns.values(), strict=True):
             found.setdefault(run, {}).setdefault((metric, kind), {})[label] = (total, count)
     except (OSError, pa.ArrowException, ValueError, TypeError) as error:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from tangobench.errors import BusyError, ResourceError, UsageError
 
@@ -264,6 +264,25 @@ def map_untrusted(path: Path, *, folder: Path | None = None) -> mmap.mmap | byte
 def size_untrusted(path: Path, *, folder: Path | None = None) -> int:
     with open_untrusted(path, folder=folder) as (_, size):
         return size
+
+
+def write_untrusted(path: Path, mode: str) -> IO[bytes]:
+    """`path` opened for writing unless it is a link or no regular file: where a log belongs."""
+
+    def opener(name: str, flags: int) -> int:
+        flags &= ~os.O_TRUNC
+        descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            _require_regular(os.fstat(descriptor).st_mode, path)
+            if "w" in mode:
+                os.ftruncate(descriptor, 0)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    with explain_os_errors(path, 0):
+        return open(path, mode, opener=opener)
 
 
 def _require_regular(mode: int, path: Path) -> None:

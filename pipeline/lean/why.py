@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from tangobench.errors import InputError
 from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.remote import Place
 from tangobench.pipeline.core.shard_reader import SideTable, broken
 from tangobench.pipeline.lean.rows import TABLE_FILE
 from tangobench.pipeline.reading import Dataset
@@ -30,14 +32,19 @@ def record(row: dict[str, Any], config: str, dataset: Dataset) -> dict[str, Any]
     return {**rest, "prompt": text(tokens[:start]), "proof": text(tokens[start:-1])}
 
 
+def declarations(folder: Place, lock: Lock) -> pa.Table:
+    """The table of all declarations, checked against the lock."""
+    tables = [e for e in lock.data["side_files"] if e["path"] == TABLE_FILE]
+    if not tables:
+        raise broken(folder / TABLE_FILE, "missing", "the lock does not know it", "declarations")
+    return SideTable(folder, tables[0], lock.name).table()
+
+
 def why(folder: Path, lock: Lock, ident: str) -> list[str]:
     """The outcome of a declaration (`NAME` or `PATH:NAME`) or of all those in a file."""
     import pyarrow.compute as pc
 
-    tables = [e for e in lock.data["side_files"] if e["path"] == TABLE_FILE]
-    if not tables:
-        raise broken(folder / TABLE_FILE, "missing", "the lock does not know it", "declarations")
-    table = SideTable(folder, tables[0], lock.name).table()
+    table = declarations(folder, lock)
     path, _, name = ident.rpartition(":")
     chosen = pc.equal(table["declaration"], name)
     if path:
