@@ -8,9 +8,17 @@ import shutil
 from pathlib import Path
 
 import forge
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from training import tiny_run
 
+from tangobench.errors import CorruptionError, ResourceError, UsageError
+from tangobench.eval.comparison.launch import Launcher
+from tangobench.eval.proofs.check import theorems
 from tangobench.pipeline.core.files import Refused, map_untrusted, read_untrusted
+from tangobench.pipeline.lean.fetch import write_repository
+from tangobench.pipeline.reading import open_dataset
 
 SECONDS = 40  # a FIFO would be waited for without end
 
@@ -144,6 +152,84 @@ def test_packed_results_that_are_no_regular_files(attacked, out, tmp_path, file,
     attacked("results", "pack", out / "results", "--to", tmp_path / "packed", code=0)
     swap(tmp_path / "packed" / file, how, tmp_path / "elsewhere")
     attacked("tables", tmp_path / "packed", code=4, seconds=SECONDS)
+
+
+@pytest.mark.parametrize("how", [*ODD, "edited"])
+def test_declarations_that_check_proofs_reads(lean, tmp_path, how):
+    path = lean / "declarations.parquet"
+    if how == "edited":
+        path.write_bytes(path.read_bytes() + b"x")
+    else:
+        swap(path, how, tmp_path / "elsewhere")
+    with pytest.raises(CorruptionError):
+        theorems(open_dataset(lean), None, [0])
+
+
+def test_tallies_that_decode_to_much_are_refused(attacked, out, tmp_path):
+    """60 kB of Parquet with 40 million rows."""
+    attacked("results", "pack", out / "results", "--to", tmp_path, code=0)
+    path = tmp_path / "tallies.parquet"
+    schema = pq.read_schema(path)
+    values = {"run": "x", "metric": "x", "kind": "x", "label": "x", "sum": 0.0, "count": 0}
+    size = 1_000_000
+    some = pa.table({n: pa.array([v]).take(pa.array([0] * size)) for n, v in values.items()})
+    with pq.ParquetWriter(path, schema, compression="zstd") as file:
+        for _ in range(40):
+            file.write_table(some.cast(schema), size)
+    assert path.stat().st_size < 1 << 20
+    assert "40,000,000 rows" in attacked("tables", tmp_path, code=4)
+
+
+@pytest.mark.parametrize("how", ["link", "fifo"])
+@pytest.mark.parametrize("suffix", [".json", ".log"])
+def test_a_log_of_a_run_is_not_written_through_a_link(tmp_path, how, suffix):
+    """`replicate` starts processes whose output goes to OUT/logs."""
+    run, precious = tiny_run(), tmp_path / "precious"
+    log = tmp_path / "logs" / f"{run.name}{suffix}"
+    log.parent.mkdir()
+    precious.write_text("mine")
+    log.symlink_to(precious) if how == "link" else os.mkfifo(log)
+    launcher = Launcher.__new__(Launcher)
+    launcher.out = tmp_path
+    with pytest.raises((UsageError, ResourceError)):
+        launcher._spawn(["true"], run)
+    assert precious.read_text() == "mine"
+
+
+def test_measurements_that_are_too_large_are_refused(attacked, out):
+    (out / "speed.json").touch()
+    os.truncate(out / "speed.json", 1 << 40)
+    assert "speed.json" in attacked("report", "--out", out, code=5, seconds=SECONDS)
+
+
+@pytest.mark.parametrize(
+    "start", [b"gitdir: a\0b", b"gitdir: " + b"a" * 300, b"gitdir: \x1b[2J", b"gitdir: x" * 9000]
+)
+def test_a_work_tree_that_names_no_directory(attacked, tmp_path, start):
+    (tmp_path / ".git").write_bytes(start)
+    os.truncate(tmp_path / ".git", 1 << 36)
+    words = ("lean", "extract", "--source", tmp_path, "--commit", "HEAD", "--out", tmp_path / "x")
+    assert "\x1b" not in attacked(*words, code=5, seconds=SECONDS)
+
+
+@pytest.mark.parametrize("name", ["packed-refs", "objects/info/alternates"])
+def test_a_clone_with_a_terabyte_of_names(attacked, tmp_path, name):
+    """git read it into memory, or went through it until its time was over."""
+    write_repository(tmp_path / "x", {"a.lean": b"theorem a : 1 = 1 := by\n  rfl\n"})
+    (tmp_path / "x" / name).touch()
+    os.truncate(tmp_path / "x" / name, 1 << 40)
+    words = ("lean", "extract", "--source", tmp_path / "x", "--commit", "HEAD")
+    attacked(*words, "--out", tmp_path / "y", code=5, seconds=SECONDS)
+
+
+@pytest.mark.parametrize("start", [b"", b"# v2 git bundle\n"])
+def test_a_bundle_whose_header_never_ends(attacked, tmp_path, start):
+    """git reads on, for gigabytes, until it finds the end of a line."""
+    bundle = tmp_path / "x.bundle"
+    bundle.write_bytes(start)
+    os.truncate(bundle, 1 << 40)
+    words = ("lean", "extract", "--source", bundle, "--commit", "HEAD", "--out", tmp_path / "x")
+    attacked(*words, code=5, seconds=SECONDS)
 
 
 @pytest.mark.parametrize("how", ODD)

@@ -14,8 +14,10 @@ import pytest
 
 from tangobench.cli import Clean
 from tangobench.errors import InputError, printable, without_secrets
+from tangobench.flows._run import _lock_table
 from tangobench.flows.local import recording, server
 from tangobench.flows.local.place import Place, State
+from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.progress import Reporter
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
@@ -40,6 +42,15 @@ SECRETS = {
     "API key": ("x-api-key: 0123456789abcdef", "0123456789abcdef"),
     "quoted quote": ('{"password": "a\\"hunter22"}', "hunter22"),
     "PyPI": ("pypi-AgEIcHlwaS5vcmc", "AgEIcHlwaS5vcmc"),
+    "quote in a password": ("https://me:p'hunter22@host/x", "hunter22"),
+    "bracket in a password": ('"s3://key:a<b|hunter22@bucket/x"', "hunter22"),
+    "quoted value": ("password='my hunter22'", "hunter22"),
+    "quoted option": ("--password 'my hunter22'", "hunter22"),
+    "other scheme": ("Authorization: ApiKey hunter22", "hunter22"),
+    "headers": ("{'Authorization': 'Token hunter22'}", "hunter22"),
+    "YAML, AWS": ("AWS_SECRET_ACCESS_KEY: hunter22", "hunter22"),
+    "YAML, Hugging Face": ("HF_TOKEN: hunter22", "hunter22"),
+    "Docker": ("dckr_pat_0123456789abcdef", "0123456789abcdef"),
     "JWT": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmN", "dozjgNryP4J3jVmN"),
 }
 
@@ -51,12 +62,35 @@ def test_no_error_and_no_traceback_shows_a_secret(name):
     assert secret not in str(InputError(f"cannot read {text}", kind="x").as_json())
 
 
+def test_details_of_any_shape_show_no_secret():
+    url = SECRETS["bucket"][0]
+    error = InputError("x", kind="x", urls=[url], table={url: (url,)}, count=7)
+    assert "s3cret" not in str(error.as_json()) and error.details["count"] == 7
+
+
+@pytest.mark.parametrize(
+    "url", ["https://me:p@ss@host.test/x.git", "https://host.test/x.git?private_token=hunter22"]
+)
+def test_a_plan_shows_an_address_without_its_secrets(attacked, url):
+    said = attacked("plan", "lean", "--source", url, code=0)
+    assert "host.test/x.git" in said and "ss@" not in said and "hunter22" not in said
+
+
+def test_cells_of_an_artifact_are_no_links(math):
+    """Prefect's UI makes links of table cells, and keeps the server's password in the browser."""
+    link = "[root](javascript:alert(localStorage['prefect-password']))"
+    forge.lock(math, lambda data: data["drops"].update({link: 1}))
+    rows = _lock_table(read_lock(math / forge.LOCK))
+    assert "javascript" in str(rows) and "](" not in str(rows)
+
+
 @pytest.mark.parametrize(
     "text",
     [
         "nothing to hide: a@b.c, rows=7, 7 tokens = 9",
         "https://host:8080/a/@scope/pkg",
         "tcp://127.0.0.1:8786",
+        '["http://127.0.0.1:80/x", "me@host", "unknown token: x"]',
         "file:///a/b",
         '"tokenizer": {"name": "gpt2"}, "tokens": 7',
         'tangobench build mine.toml --set tokenizer=t.json, or tokenizer = "gpt2"',
