@@ -20,6 +20,7 @@ from markupsafe import Markup
 
 from tangobench import __version__
 from tangobench.catalogue import CATALOGUE, TEST_SETS, title_of
+from tangobench.errors import printable
 from tangobench.eval.render import Table
 from tangobench.eval.report.datasets import dataset_context, totals
 from tangobench.eval.report.drawing import short
@@ -123,7 +124,8 @@ def write_report(out: Path, site: Path, look: Sequence[str] = ()) -> Path:
 
     def page(file: str, template: str, current: str, **context: Any) -> None:
         shown = jinja.get_template(f"{template}.html.j2")
-        pages[file] = shown.render(current=current, **context).encode()
+        text = shown.render(current=current, **context)
+        pages[file] = printable(text, keep="\n\t").encode()
 
     for item in nav:
         if item.label in contexts:

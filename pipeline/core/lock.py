@@ -79,6 +79,7 @@ class _SideFile(TypedDict):
 class _Notes(TypedDict, total=False):
     combinations: list[str]
     leakage: Table
+    rejected_files: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
 
 
 class _Lock(TypedDict):

@@ -200,11 +200,13 @@ def rules_of(lock: Any, config: str) -> Rules:
     if columns and config not in columns:
         raise ValueError(f"config {config!r} is none of {', '.join(columns)}")
     names = lock.notes.get("combinations", [])
+    if "combination" in columns.get(config, ()) and not names:
+        raise ValueError("the lock's notes have no 'combinations', which rows refer to")
     return Rules(
         columns=columns.get(config),
         context=conventions["context"],
         vocabulary=conventions["vocabulary"],
-        combinations=len(names) if isinstance(names, list) else 0,
+        combinations=len(names),
     )
 
 

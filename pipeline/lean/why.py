@@ -51,7 +51,7 @@ def why(folder: Path, lock: Lock, ident: str) -> list[str]:
         chosen = pc.and_(chosen, pc.equal(table["path"], path))
     rows = table.filter(pc.or_(chosen, pc.equal(table["path"], ident))).to_pylist()
     if not rows:
-        rejected = dict(lock.notes["rejected_files"]).get(ident)
+        rejected = dict(lock.notes.get("rejected_files", [])).get(ident)
         if rejected:
             return [f"{ident}: the file was rejected ({rejected})"]
         fix = "give a name as it is written in the source, PATH:NAME or PATH"

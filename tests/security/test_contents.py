@@ -158,6 +158,7 @@ def test_lying_document_spans_are_refused(attacked, fineweb, starts, index):
         (("counts",), 3),
         (("notes",), None),
         (("notes", "combinations"), "text"),
+        (("notes", "rejected_files"), [["one"]]),
         (("configs",), {}),
         (("configs", "default", "context"), 0),
         (("configs", "default", "vocabulary"), 0),
@@ -177,6 +178,12 @@ def test_lying_fields_of_a_lock_are_named(attacked, math, place, value, command)
 
     forge.lock(math, change)
     assert str(place[-1]) in attacked(command, math, code=4)
+
+
+@pytest.mark.parametrize("words", [("verify",), ("inspect", "--row", "0", "--split", "train")])
+def test_rows_that_refer_to_missing_names_are_refused(attacked, math, words):
+    forge.lock(math, lambda lock: lock["notes"].pop("combinations"))
+    assert "combinations" in attacked(words[0], math, *words[1:], code=4)
 
 
 @pytest.mark.parametrize("offsets", [lambda o: [o[0]] * len(o), lambda o: [o[0], *o[:-1]]])
