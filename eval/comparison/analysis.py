@@ -214,16 +214,19 @@ def plan_table(planned: Mapping[str, Any]) -> Table:
 
 
 def study_tables(study: Study, results: Sequence[Result], *, brief: bool = False) -> list[Table]:
-    """All tables of a study; in brief, without comparisons and without arms that lack runs."""
+    """All tables of a study; in brief, without what has no runs, all pairs and single scores."""
     found = analyse(study, results)
     codes = "" if found["codes"] < 2 else f" {found['codes']} versions of the code trained them."
     root = "" if found["root"] is None else f" Data root {shown_root(found)}"
     toy = _TOY if study.profile == "sample" else ""
     note = f"{found['runs']} of {units(found['planned'], 'planned run')}.{codes}{root}{toy}"
-    arms = [arm for arm in found["arms"] if arm["scores"] or not brief]
-    tables = [_arms({**found, "arms": arms}, note)]
-    if found["contrasts"] and not brief:
-        tables.append(_contrasts(found, note))
+    if brief:
+        found["arms"] = [arm for arm in found["arms"] if arm["scores"]]
+        found["contrasts"] = [one for one in found["contrasts"] if one["two_way"]]
+        found["question"] = ""
+    tables = [(_grid if brief and study.arms[0].model else _arms)(study, found, note)]
+    if found["contrasts"]:
+        tables.append(_contrasts(found, "" if brief else note, brief=brief))
     if study.contrasts and (needed := multipliers(study, results)):
         tables.append(_multipliers(study, needed))
     if study.by_position and found["runs"]:
@@ -233,12 +236,35 @@ def study_tables(study: Study, results: Sequence[Result], *, brief: bool = False
     return tables
 
 
-def _arms(found: Mapping[str, Any], note: str) -> Table:
+def _grid(study: Study, found: Mapping[str, Any], note: str) -> Table:
+    """NLL of each model by what else varies; what the best of it gains over the common value."""
+    cells: dict[str, dict[str, Any]] = {}
+    for arm in found["arms"]:
+        cells.setdefault(arm["model"], {})[arm["arm"].rpartition(" at ")[2]] = arm
+    heads = list(dict.fromkeys(head for row in cells.values() for head in row))
+    rows = []
+    for model, row in cells.items():
+        known = [texts.spread(a["scores"], a["planned"]) if a else "–" for a in map(row.get, heads)]
+        if study.common in heads:
+            means = {head: statistics.fmean(arm["scores"]) for head, arm in row.items()}
+            gain = means[study.common] - min(means.values()) if study.common in means else None
+            known.append(or_dash(gain, ".3f"))
+        rows.append([model, *known])
+    gains = [f"Best against {study.common}"] if study.common in heads else []
+    return Table(
+        title=f"Study {study.name}: {metric_title(study.metric)}, NLL",
+        columns=["Model", *(f"at {head}" for head in heads), *gains],
+        rows=rows,
+        note=f"Mean ± sample standard deviation over seed pairs. {note}",
+    )
+
+
+def _arms(study: Study, found: Mapping[str, Any], note: str) -> Table:
     bits: dict[str, Callable[[Any], str]] = {
         "Bits per byte": lambda arm: texts.spread(arm["bits_per_byte"], arm["planned"])
     }
     return tabled(
-        f"Study {found['study']}: {metric_title(found['metric'])}",
+        f"Study {study.name}: {metric_title(study.metric)}",
         found["arms"],
         {
             "Model": lambda arm: arm["arm"],
@@ -251,12 +277,12 @@ def _arms(found: Mapping[str, Any], note: str) -> Table:
             "Seconds per run": lambda arm: or_dash(arm["seconds"], ",.0f"),
         },
         f"{found['question']} Mean ± sample standard deviation over seed pairs; forward MACs "
-        f"by the paper's formulas. {note}",
+        f"by the paper's formulas. {note}".lstrip(),
     )
 
 
-def _contrasts(found: Mapping[str, Any], note: str) -> Table:
-    rest = ""
+def _contrasts(found: Mapping[str, Any], note: str, *, brief: bool) -> Table:
+    rest, seeds = "", {"Per seed pair": lambda contrast: texts.signed(contrast["per_seed"])}
     if found["residual"] is not None:
         freedom = units(found["freedom"], "degree")
         rest = f" Residual {found['residual']:.4f} with {freedom} of freedom."
@@ -267,12 +293,23 @@ def _contrasts(found: Mapping[str, Any], note: str) -> Table:
             "Comparison": lambda contrast: contrast["contrast"],
             "Two-way layout": lambda contrast: estimate(contrast["two_way"]),
             "Paired t": lambda contrast: estimate(contrast["paired"]),
-            "Verdict": lambda contrast: contrast["verdict"],
-            "Per seed pair": lambda contrast: texts.signed(contrast["per_seed"]),
+            "Verdict": explained,
+            **({} if brief else seeds),
         },
         "NLL in nats, with 95% intervals; a verdict needs both intervals on one side of "
-        f"zero.{rest} {note}",
+        f"zero.{rest} {note}".rstrip(),
     )
+
+
+def explained(contrast: Mapping[str, Any]) -> str:
+    """The verdict; where the intervals disagree, which of them includes zero."""
+    pooled, paired = contrast["two_way"], contrast["paired"]
+    if contrast["verdict"] != _VERDICTS[0] or (pooled[1] * pooled[2] > 0) == (
+        paired[1] * paired[2] > 0
+    ):
+        return str(contrast["verdict"])
+    wide = "the paired t" if pooled[1] * pooled[2] > 0 else "the two-way layout"
+    return f"{contrast['verdict']}: {wide} includes zero"
 
 
 def _pairs(found: Mapping[str, Any], note: str) -> Table:

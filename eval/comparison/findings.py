@@ -21,13 +21,13 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.catalogue import CATALOGUE, title_of
+from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
 from tangobench.eval.comparison import analysis
-from tangobench.eval.comparison.recall import QUESTION, recall_runs, recall_table
+from tangobench.eval.comparison.recall import QUESTION, recall_runs, recall_tables
 from tangobench.eval.comparison.runs import estimate
 from tangobench.eval.comparison.studies import STUDIES, Result, Study, Weights, orderings
-from tangobench.eval.comparison.tables import replications
+from tangobench.eval.comparison.tables import replications, summary_tables
 from tangobench.eval.intervals import Interval, two_way
 from tangobench.eval.published import LABELS, NLL
 from tangobench.eval.render import Table, render, tabled
@@ -40,20 +40,30 @@ _HEAD: Final = """# What the studies found
 
 The paper ranks models with equal numbers of parameters. These studies ask what sharing, gating and
 operations each contribute, at a size that two cores can train ({small} parameters,
-{dataset}). Questions and comparisons were written down before the runs. "Shared" is
-one block applied four times, "untied" four blocks of their own; "at 0.25" means with a quarter of
-the operations of TANGO's 600 steps.
+{dataset}). Questions and comparisons were written down before the runs.
 
-Lower NLL is better, so "A minus B" above zero means that B is better. Brackets hold the 95%
-interval of the two-way layout. A verdict also needs the paired t of the two models; where the two
-disagree it is "undecided", even if the interval shown stays on one side
-([how runs are judged](reproducing.md#how-orderings-are-judged)). All tables are in
-[results/tables.md](../results/tables.md). `make results` writes this page from `results/`.
+- *Shared* is one block applied four times, *untied* four blocks of their own. *At 0.25* means with
+  a quarter of the operations of TANGO's 600 steps. MACs are multiply-accumulate operations.
+- Scores are validation NLL in nats per token. Lower is better, so "A minus B" above zero means that
+  B is better.
+- Runs of one seed pair saw the same rows in the same order. Every difference has two 95% intervals:
+  the *paired t* knows the differences of the two models alone, the *two-way layout* estimates the
+  noise from all models at once ([how runs are judged](reproducing.md#how-orderings-are-judged)).
+  "Above zero", "below zero" and "holds" need both; where they disagree, the verdict is "undecided".
+
+All tables are in [results/tables.md](../results/tables.md). `make results` writes this page from
+`results/`.
+"""
+_ORDERINGS: Final = """## Which of the paper's orderings hold here
+
+```sh
+tangobench tables
+```
 """
 _RECALL_LIMITS: Final = (
     "Rows are synthetic: four pairs of key and value, each asked for again later, and filler. "
-    'The columns "all" are rows of other lengths T, in the same runs. Models have 0.1 million '
-    "parameters and 600 steps: one that has not learnt the task by then may learn it later.\n"
+    "Models have 0.1 million parameters and 600 steps: one that has not learnt the task by then "
+    "may learn it later.\n"
 )
 _LIMITS: Final = """## What this does not say
 
@@ -112,7 +122,7 @@ def findings(
     small = [make("mini") for name, make in STUDIES.items() if not name.startswith("large")]
     parts = [_HEAD.format(**facts), _orderings(results)]
     parts += [_section(study.name, study.question, _said(study, results)) for study in small]
-    tested = [recall_table(dict(recall), recall_runs())] if recall else []
+    tested = recall_tables(dict(recall), recall_runs()) if recall else []
     body = render(tested, "markdown") or "Not run.\n"
     parts.append(_section("recall", QUESTION, f"{body}\n{_RECALL_LIMITS}"))
     if predicted is not None:
@@ -139,19 +149,8 @@ def _not_run(small: Sequence[Study], results: Sequence[Result]) -> str:
 
 
 def _orderings(results: Sequence[Result]) -> str:
-    lines = ["## Which of the paper's orderings hold here", ""]
-    lines += ["A < B: the paper has the lower NLL for A. In brackets: NLL of B minus A here.", ""]
-    for summary in replications(results):
-        by_verdict: dict[str, list[str]] = {}
-        for claim in summary["claims"]:
-            pair = f"{LABELS[claim['lower']]} < {LABELS[claim['higher']]} ({claim['mean']:+.3f})"
-            by_verdict.setdefault(claim["verdict"], []).append(pair)
-        if by_verdict:
-            title = f"{title_of(summary['dataset'])}, {summary['profile']} runs"
-            lines += [f"**{title}** (`tangobench tables`)", ""]
-            lines += [f"- {name}: {', '.join(pairs)}" for name, pairs in by_verdict.items()]
-            lines.append("")
-    return "\n".join(lines)
+    claims = [table for found in replications(results) for table in summary_tables(found)[1:]]
+    return f"{_ORDERINGS}\n{render(claims, 'markdown')}"
 
 
 def _said(study: Study, results: Sequence[Result]) -> str:
@@ -159,14 +158,10 @@ def _said(study: Study, results: Sequence[Result]) -> str:
     planned = _planned(analysis.plan(study, [], prior))
     if not study.has_run(results):
         return f"Not run yet. {planned}"
-    judged = [
-        f"- {contrast['contrast']}: {estimate(contrast['two_way'])}, {contrast['verdict']}."
-        for contrast in analysis.analyse(study, results)["contrasts"]
-        if contrast["two_way"]
-    ]
-    picture = [f"![Differences with intervals](images/findings-{study.name}.svg)", ""]
-    tables = render(analysis.study_tables(study, results, brief=True), "markdown")
-    return "\n".join([*((*picture, *judged, "") if judged else ()), planned, tables])
+    tables = analysis.study_tables(study, results, brief=True)
+    seen = f"![Differences with intervals](images/findings-{study.name}.svg)\n\n"
+    judged = any(contrast["two_way"] for contrast in analysis.analyse(study, results)["contrasts"])
+    return f"{seen if judged else ''}{planned}\n{render(tables, 'markdown')}"
 
 
 def _planned(plan: Mapping[str, Any]) -> str:

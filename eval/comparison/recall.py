@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +53,7 @@ _TEST_ROWS: Final = 64
 _TEST_SEED: Final = 10**6
 _SECONDS_PER_MAC: Final = 1.6e-10  # of the forward formula, one core, from the committed runs
 _UNTIED: Final = "TANGO, untied"
+_WINDOW, _CHUNK = 64, 256  # WANGO's and FLASH's
 
 
 def recall_runs(steps: int = 600, pairs: Sequence[tuple[int, int]] = SEED_PAIRS) -> list[Run]:
@@ -234,32 +236,58 @@ def accuracy(model: Any, length: int) -> dict[str, list[int]]:
     }
 
 
-def recall_table(found: dict[str, Any], runs: Sequence[Run], length: int = LENGTHS[-1]) -> Table:
+def recall_tables(
+    found: dict[str, Any], runs: Sequence[Run], length: int = LENGTHS[-1]
+) -> list[Table]:
+    """Right answers inside and beyond WANGO's window and FLASH's chunk; by octave and length."""
     by_model: dict[str, list[Any]] = {name: [] for name in (*LABELS.values(), _UNTIED)}
     missing = {run.sha256: run.name for run in runs}
     for run in found.values():
         if missing.pop(run["run_sha256"], None):
             model = _UNTIED if run["untied"] else LABELS[run["arch"]]
             by_model[model].append(run["accuracy"])
-    octaves = [str(2 << o) for o in range(length.bit_length() - 2)]
+    tested = {model: cells for model, cells in by_model.items() if cells}
 
-    def share(tested: Sequence[Any], length: int, *of: str) -> str:
-        cells = [[c for o, c in run[str(length)].items() if not of or o in of] for run in tested]
-        counts = [[sum(cell[i] for cell in found) for i in (0, 1)] for found in cells]
-        found = [{"correct": right, "tried": tried} for right, tried in counts]
-        return share_text(found, 0, len(tested))
+    def share(model: str, length: int, first: int = 2, beyond: int = 1 << 30) -> str:
+        counts = [
+            [c for octave, c in run[str(length)].items() if first <= int(octave) < beyond]
+            for run in tested[model]
+        ]
+        sums: Any = [
+            {"correct": sum(r for r, _ in c), "tried": sum(n for _, n in c)} for c in counts
+        ]
+        return share_text(sums, 0, len(sums))
 
-    table = []
-    for model, tested in by_model.items():
-        cells = [share(tested, length, octave) for octave in octaves]
-        cells += [share(tested, n) for n in LENGTHS]
-        table += [[model, str(len(tested)), *cells]] if tested else []
-    heads = [f"{name}–{2 * int(name) - 1}" for name in octaves]
-    return Table(
-        title=f"Study recall: right answers by distance in rows of {length:,} tokens",
-        columns=["Model", "Runs", *heads, *(f"all, T = {n:,}" for n in LENGTHS)],
-        rows=table,
-        note=f"{QUESTION} Mean shares over the runs of a model with the 95% Wilson interval of the "
-        f"questions; one value in {_KINDS} is right by chance. WANGO's window is 64, FLASH's chunk "
-        "256." + (f" Not run: {', '.join(missing.values())}." if missing else ""),
-    )
+    ends = [2, *(end for end in (_WINDOW, _CHUNK) if end < length), length]
+    zones = list(itertools.pairwise(ends))
+    octaves = [(2 << o, 4 << o) for o in range(length.bit_length() - 2)]
+    places: dict[str, tuple[int, ...]] = {
+        **{f"{a:,}–{b - 1:,}": (length, a, b) for a, b in octaves},
+        **{f"all, T = {n:,}": (n,) for n in LENGTHS},
+    }
+    asked = [n for runs in tested.values() for _, n in runs[0][str(length)].values()]
+    lacking = f" Not run: {', '.join(missing.values())}." if missing else ""
+    return [
+        Table(
+            title=f"Study recall: right answers by distance in rows of {length:,} tokens",
+            columns=["Model", "Runs", *(f"{a:,}–{b - 1:,}" for a, b in zones), "all"],
+            rows=[
+                [model, str(len(tested[model]))]
+                + [share(model, length, *zone) for zone in (*zones, ())]
+                for model in tested
+            ],
+            note="Mean share over the runs of a model, with the 95% Wilson interval of the "
+            f"questions (seeds vary beside that); one value in {_KINDS} is right by chance. "
+            f"WANGO's window is {_WINDOW}, FLASH's chunk {_CHUNK}.{lacking}",
+        ),
+        Table(
+            title="Study recall: the same by octave of the distance, and rows of other lengths T",
+            columns=["Distance", *tested],
+            rows=[
+                [name, *(share(model, *place).partition(" ")[0] for model in tested)]
+                for name, place in places.items()
+            ],
+            note="All models answer the same questions: "
+            f"{min(asked, default=0)} to {max(asked, default=0)} of each octave.",
+        ),
+    ]

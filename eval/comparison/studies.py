@@ -57,6 +57,8 @@ class Study:
     """By name, weights of arms that sum to zero: positive if the first side has the higher NLL."""
     by_position: bool = False
     """Whether the NLL by place in the row is part of the answer."""
+    common: str = ""
+    """What arms of one model vary: the value that all other studies use."""
 
     @property
     def runs(self) -> list[Run]:
@@ -177,6 +179,7 @@ def rates(profile: str) -> Study:
             for name in whole[_RATES[0]]
             for r in _RATES
         ),
+        common=f"{_sized(profile, 'tango').lr_peak:g}",
     )
 
 

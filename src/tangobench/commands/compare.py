@@ -284,4 +284,4 @@ def _recall(args: argparse.Namespace) -> int:
     recall.run_recall(args.out, runs, workers=args.workers, reporter=reporter_of(args))
     found = recall.read_recall([args.out / "results", shipped_results()])
     _trained(args, "tested")
-    return _show(args, found, [recall.recall_table(found, runs)])
+    return _show(args, found, recall.recall_tables(found, runs))

@@ -16,7 +16,7 @@ from tangobench.eval.comparison.recall import (
     LENGTHS,
     read_recall,
     recall_runs,
-    recall_table,
+    recall_tables,
     rows,
 )
 from tangobench.model import build
@@ -76,7 +76,7 @@ def test_the_command_trains_resumes_and_shows_a_table(tmp_path, monkeypatch, cap
     whole = recall_runs
     monkeypatch.setattr(recall, "recall_runs", lambda steps: whole(2, [(17, 101)])[3:5])
     words = ["replicate", "--study", "recall", "--out", str(tmp_path), "--workers", "1", "--quiet"]
-    monkeypatch.setattr(recall, "recall_table", lambda found, runs: recall_table(found, runs, 64))
+    monkeypatch.setattr(recall, "recall_tables", lambda found, runs: recall_tables(found, runs, 64))
     assert main(words) == 0
     assert "right answers by distance" in capsys.readouterr().out
     path = tmp_path / "results" / "recall.json"
