@@ -40,7 +40,8 @@ DATASETS: Final = {dataset.name: dataset.package for dataset in CATALOGUE.values
 """Dataset names and the packages (or single modules) that build them; `door` opens one."""
 OWN: Final = {"documents": f"{CATALOGUE['fineweb'].package}.own"}
 """Kinds of datasets that are always your own."""
-_ROOMS: Final = {"Spec": "spec", "build": "build", "plan": "plan", "record": "why", "why": "why"}
+_ROOMS: Final = {"Spec": "spec", "record": "why", "resolve": "plan"}
+"""Modules of the doors that are not named after their module."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Built:
     folder: Place
     lock: Lock
     reused: bool
-    """True if the folder already held it, whole and verified."""
+    """The folder already held it, whole and verified."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,29 +100,25 @@ def spec_overrides(
     return found
 
 
-def door(name: str, what: str) -> Any:
-    """A dataset's `Spec`, `build`, `plan`, `record` or `why`, loading no more than it needs."""
-    return getattr(_room(name, _ROOMS[what]), what)
-
-
-def _room(name: str, room: str) -> Any:
-    """A module of a dataset's package, or the dataset's single module."""
-    tests = {test.name: test.package for test in TEST_SETS.values()}
-    known = {**DATASETS, **tests, **OWN}
-    if name not in known:
-        choice = ", ".join([*DATASETS, *tests])
-        fix = f"choose {choice} or a manifest of your own: tangobench init --help"
+def door(name: str, what: str, *default: Any) -> Any:
+    """A dataset's `Spec`, `build`, `plan`, `record`, `why` or, where it has one, `resolve`; loads
+    no more than it needs.
+    """
+    known = DATASETS | {test.name: test.package for test in TEST_SETS.values()}
+    if name not in known | OWN:
+        fix = f"choose {', '.join(known)} or a manifest of your own: tangobench init --help"
         raise UsageError(f"no dataset {name!r}", kind="no-such-dataset", fix=fix)
-    module = importlib.import_module(known[name])
-    return (
-        importlib.import_module(f"{known[name]}.{room}") if hasattr(module, "__path__") else module
-    )
+    package = (known | OWN)[name]
+    module = importlib.import_module(package)
+    if hasattr(module, "__path__"):  # else one module holds all
+        module = importlib.import_module(f"{package}.{_ROOMS.get(what, what)}")
+    return getattr(module, what, *default)
 
 
 def kind_of(lock: Lock) -> str:
     """What built a dataset, for its `record` and `why`."""
     if lock.name in DATASETS:
-        return lock.name
+        return str(lock.name)
     kinds = {data.configs: name for name, data in CATALOGUE.items() if len(data.configs) > 1}
     if tuple(lock.configs) in kinds:
         return kinds[tuple(lock.configs)]
@@ -138,8 +135,7 @@ def record_of(dataset: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
 def resolved(request: Request, reporter: Reporter | None = None) -> Any:
     """The effective spec with names, such as `HEAD`, replaced by what they mean in the source."""
     spec = request.spec()
-    room = _room(request.kind or request.name, _ROOMS["plan"])
-    resolve = getattr(room, "resolve", None)  # a door that only some datasets have
+    resolve = door(request.kind or request.name, "resolve", None)
     known = spec if resolve is None else resolve(spec, request.source)
     before = as_dict(spec)
     for key, value in as_dict(known).items():

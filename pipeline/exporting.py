@@ -42,16 +42,16 @@ def export_rows(dataset: Dataset, target: Path, form: Format) -> str:
     with files.explain_os_errors(target, needed), files.partial_folder(target) as folder:
         write, read = _FORMS[form]
         write(dataset, folder)
-        rows: dict[str, str] = {}  # cut where the shards are cut
-        for config, split, entries in _splits(dataset):
-            tables = read(folder, config, split, entries)
-            for entry, table in zip(entries, tables, strict=True):
-                rows[entry["path"]] = rows_sha256(table)
+        # Cut where the shards are cut.
+        rows = {
+            entry["path"]: rows_sha256(table)
+            for config, split, entries in _splits(dataset)
+            for entry, table in zip(entries, read(folder, config, split, entries), strict=True)
+        }
         written = [{**shard, "rows_sha256": rows[shard["path"]]} for shard in lock.shards]
         found = content_root_of({"shards": written})
         if found != lock.content_root:
-            roots = f"has content root {found}, the dataset has {lock.content_root}"
-            why = f"the export of {dataset.folder} {roots}"
+            why = f"the export has content root {found}, the dataset {lock.content_root}"
             fix = "check that disk, and export again"
             raise CorruptionError(why, kind="export-corrupt", fix=fix, path=str(target))
         note = {"format": _FORMAT, "as": form, "content_root": found, "root": lock.root}

@@ -163,15 +163,13 @@ def execute(task: Task) -> tuple[Record[Any], bool]:
             return _attempt(task)
         except (OSError, TangobenchError) as error:
             code = error.errno if isinstance(error, OSError) else error.kind
-            pause = next(pauses, None) if code in _PASSING else None
-            if pause is None:
+            if code not in _PASSING or (pause := next(pauses, None)) is None:
                 raise _told(error, task) from None
         time.sleep(pause)
 
 
 def _attempt(task: Task) -> tuple[Record[Any], bool]:
-    record = task.store.get(task.key)
-    if record is not None:
+    if (record := task.store.get(task.key)) is not None:
         return record, True
     unit = task.unit
     try:
@@ -228,18 +226,12 @@ class Job:
     def say(self, line: str) -> None:
         self.reporter.say(line)
 
-    def _shown(self, stage: str) -> str:
-        """A stage after the dataset that is built: `letters-keys`, not `fineweb-keys`."""
-        kind, _, step = stage.partition("-")
-        return f"{self.name or kind}-{step}" if step else stage
-
     def run(self, stage: Stage[Any, R], units: Sequence[Unit]) -> list[Record[R]]:
         """All records of a stage, in the order of its units."""
-        shown = self._shown(stage.name)
-        tasks = [
-            Task(stage, unit, digest([stage.name, stage.version, unit.key()]), self.store, shown)
-            for unit in units
-        ]
+        kind, _, step = stage.name.partition("-")
+        shown = f"{self.name or kind}-{step}" if step else kind  # the dataset's name, not its kind
+        keys = (digest([stage.name, stage.version, unit.key()]) for unit in units)
+        tasks = [Task(stage, u, key, self.store, shown) for u, key in zip(units, keys, strict=True)]
         parts: defaultdict[str, float] = defaultdict(float)
         for unit in units:
             parts[unit.part] += unit.weight

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.catalogue import COLUMNS
+from tangobench.pipeline.core.hashing import list_lengths
 from tangobench.pipeline.core.lock import CARD_NAMES, groups_of
 from tangobench.pipeline.core.sealed import pretty_json
 
@@ -44,12 +46,12 @@ _KINDS: Final = {
     "float": "cr:Float32",
     **{f"{u}int{n}": f"cr:{u.upper()}Int{n}" for u in ("", "u") for n in (8, 16, 32, 64)},
 }
+_INNER: Final = re.compile(r"(fixed_size|large)_(?=list)|\w+: | not null")
 _SIZES: Final = ("n<1K", *("1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M"))
-
 
 Columns = dict[str, dict[str, pa.DataType]]
 """Column to type, by config and by kind of side table."""
-Lengths = dict[str, dict[int, int]]
+Lengths = dict[str, Counter[int]]
 """Rows by number of tokens, up to a power of two, by `CONFIG/SPLIT`."""
 
 
@@ -60,16 +62,14 @@ def facts_of(lock: dict[str, Any], read: Callable[[str], pa.Buffer]) -> tuple[Co
     for shard in lock["shards"]:
         reader = pa.ipc.open_stream(read(shard["sha256"]))
         columns.setdefault(shard["config"], {f.name: f.type for f in reader.schema})
-        found = lengths.setdefault(f"{shard['config']}/{shard['split']}", {})
+        found = lengths.setdefault(f"{shard['config']}/{shard['split']}", Counter())
         kind = reader.schema.field("tokens").type
         if pa.types.is_fixed_size_list(kind):
-            found[kind.list_size] = found.get(kind.list_size, 0) + shard["rows"]
+            found[kind.list_size] += shard["rows"]
             continue
         for batch in reader:
-            sizes = np.diff(batch.column("tokens").offsets.to_numpy())
-            bounds, counts = np.unique(np.ceil(np.log2(sizes)).astype(int), return_counts=True)
-            for bound, count in zip(bounds.tolist(), counts.tolist(), strict=True):
-                found[1 << bound] = found.get(1 << bound, 0) + count
+            sizes = list_lengths(batch.column("tokens"))
+            found.update((1 << np.ceil(np.log2(sizes)).astype(int)).tolist())
     for side in lock["side_files"]:
         if side["kind"] not in columns and side["rows_sha256"]:
             schema = pq.read_schema(pa.BufferReader(read(side["sha256"])))
@@ -115,7 +115,8 @@ def _readme(lock: dict[str, Any], card: dict[str, Any], columns: Columns, length
     drops = [f"- {reason}: {count:,}" for reason, count in flatten(lock["drops"]) if count]
     meanings: list[str] = []
     for name, types in columns.items():
-        rows = [(f"`{c}`", f"`{_named(kind)}`", COLUMNS.get(c, "")) for c, kind in types.items()]
+        shown = {c: re.sub(_INNER, "", str(kind)) for c, kind in types.items()}
+        rows = [(f"`{c}`", f"`{kind}`", COLUMNS.get(c, "")) for c, kind in shown.items()]
         meanings += [f"`{name}`:", "", *_table(("column", "type", "meaning"), rows), ""]
     licence = "not stated" if card["licence_id"] == NOT_STATED else card["licence"]
     sources = [*card["sources"], f"Licence of the rows: {licence}.", *card.get("remarks", ())]
@@ -186,15 +187,8 @@ def _row_lines(lock: dict[str, Any], lengths: Lengths) -> list[str]:
             f"{config['vocabulary']:,}{never}."
         )
     bounds = sorted({bound for counts in lengths.values() for bound in counts})
-    rows = [(f"≤ {b:,}", *(c.get(b, 0) for c in lengths.values())) for b in bounds]
+    rows = [(f"≤ {b:,}", *(c[b] for c in lengths.values())) for b in bounds]
     return [*lines, "", *_table(("tokens in a row", *lengths), rows)]
-
-
-def _named(kind: pa.DataType) -> str:
-    if hasattr(kind, "value_type") and not pa.types.is_dictionary(kind):
-        length = f"[{kind.list_size}]" if pa.types.is_fixed_size_list(kind) else ""
-        return f"list<{kind.value_type}>{length}"
-    return str(kind)
 
 
 def _reading_lines(lock: dict[str, Any]) -> list[str]:
@@ -221,7 +215,8 @@ def _reading_lines(lock: dict[str, Any]) -> list[str]:
 
 def _croissant(lock: dict[str, Any], card: dict[str, Any], columns: Columns) -> dict[str, Any]:
     tables = [side for side in lock["side_files"] if side["rows_sha256"]]
-    kinds = dict.fromkeys([*(s["config"] for s in lock["shards"]), *(t["kind"] for t in tables)])
+    named = [*(s["config"] for s in lock["shards"]), *(t["kind"] for t in tables)]
+    kinds = [kind for kind in dict.fromkeys(named) if kind in columns]
     return {
         # The standard context of Croissant, whole: validators warn of any other.
         "@context": json.loads(Path(__file__).with_name("croissant_context.json").read_bytes()),
@@ -236,21 +231,13 @@ def _croissant(lock: dict[str, Any], card: dict[str, Any], columns: Columns) -> 
         "identifier": f"sha256:{lock['root']}",
         "version": f"{lock['format'].rpartition('/')[2]}.0.0",
         "distribution": [
-            *(_file(entry) for entry in (*lock["shards"], *tables)),
-            *(_file_set(kind, lock) for kind in kinds if kind in columns),
+            *map(_file, (*lock["shards"], *tables)),
+            *(_file_set(kind, lock) for kind in kinds),
         ],
         "recordSet": [
             _splits(lock),
-            *(
-                _node(
-                    *("RecordSet", kind),
-                    description=f"The rows of {kind}.",
-                    field=[_field(kind, *named) for named in columns[kind].items()],
-                )
-                for kind in kinds
-                if kind in columns
-            ),
-            *(_shard_bytes(shard) for shard in lock["shards"]),
+            *(_rows(kind, columns[kind]) for kind in kinds),
+            *map(_shard_bytes, lock["shards"]),
         ],
     }
 
@@ -277,8 +264,13 @@ def _file_set(kind: str, lock: dict[str, Any]) -> dict[str, Any]:
     return _node("FileSet", f"files-of-{kind}", encodingFormat=form, includes=includes)
 
 
+def _rows(kind: str, columns: dict[str, pa.DataType]) -> dict[str, Any]:
+    fields = [_field(kind, *named) for named in columns.items()]
+    return _node("RecordSet", kind, description=f"The rows of {kind}.", field=fields)
+
+
 def _field(kind: str, name: str, column: pa.DataType) -> dict[str, Any]:
-    is_list = pa.types.is_list(column) or pa.types.is_fixed_size_list(column)
+    is_list = pa.types.is_nested(column)
     plain = column.value_type if is_list else column
     shape = column.list_size if pa.types.is_fixed_size_list(column) else -1
     return _node(

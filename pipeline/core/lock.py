@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from typing_extensions import TypeAliasType, TypedDict
 
-from tangobench.errors import CorruptionError, MismatchError, UsageError
+from tangobench.errors import CorruptionError, MismatchError, TangobenchError, UsageError
 from tangobench.pipeline.core import sealed
 from tangobench.pipeline.core.files import Refused, read_untrusted
 from tangobench.pipeline.core.hashing import digest
@@ -106,22 +106,8 @@ class _Lock(TypedDict):
 _SHAPE: Final = TypeAdapter(_Lock)
 
 
-class _Fields:
-    name: str
-    profile: str
-    root: str
-    content_root: str
-    spec: dict[str, Any]
-    configs: dict[str, dict[str, Any]]
-    counts: dict[str, Any]
-    drops: dict[str, Any]
-    notes: dict[str, Any]
-    shards: list[dict[str, Any]]
-    side_files: list[dict[str, Any]]
-
-
 @dataclass(frozen=True)
-class Lock(_Fields):
+class Lock:
     """A checked lock; `data` is the JSON object itself, and its fields are attributes."""
 
     data: dict[str, Any]
@@ -132,12 +118,12 @@ class Lock(_Fields):
         except KeyError:
             raise AttributeError(field) from None
 
-    def shards_of(self, config: str, split: str) -> list[dict[str, Any]]:
-        return list(self._groups.get((config, split), ()))
-
     @functools.cached_property
     def _groups(self) -> Groups:
         return groups_of(self.shards)
+
+    def shards_of(self, config: str, split: str) -> list[dict[str, Any]]:
+        return self._groups.get((config, split), [])
 
     def rows(self, config: str, split: str) -> int:
         return sum(shard["rows"] for shard in self.shards_of(config, split))
@@ -162,8 +148,13 @@ def seal(data: dict[str, Any]) -> dict[str, Any]:
     """The lock with its roots computed and no checksum yet."""
     # As a reader will see it: tuples become lists and all keys strings before they are hashed.
     data = json.loads(json.dumps(data, allow_nan=False))
-    lock = {"format": FORMAT, **data, "spec_sha256": digest(data["spec"])}
-    return {**lock, "content_root": content_root_of(lock), "root": root_of(lock)}
+    lock = {"format": FORMAT, **data}
+    return {**lock, **_hashes(lock)}
+
+
+def _hashes(data: dict[str, Any]) -> dict[str, str]:
+    own = {"spec_sha256": digest(data["spec"]), "content_root": content_root_of(data)}
+    return {**own, "root": root_of(data)}
 
 
 def sign(data: dict[str, Any]) -> Lock:
@@ -197,26 +188,27 @@ def read_lock(where: Place) -> Lock:
         raw = path.read() if isinstance(path, Bucket) else read_untrusted(path, links=is_file)
         body = sealed.unseal(raw)
     except (FileNotFoundError, NotADirectoryError):
-        if isinstance(where, Path) and not where.exists():
-            why = f"{where} does not exist"
-            fix = "check the path, or build it: tangobench build --help"
-            raise UsageError(why, kind="path-missing", fix=fix, path=str(where)) from None
-        why = f"{where} is not a dataset: it has no {LOCK_NAME}"
-        fix = "run the build again: the same command resumes"
-        inside = sorted(where.glob(f"*/{LOCK_NAME}")) if isinstance(where, Path) else []
-        if inside:
-            why += f"; datasets in it: {', '.join(lock.parent.name for lock in inside[:_SHOWN])}"
-            fix = f"name one of them: {inside[0].parent}"
-        raise CorruptionError(why, kind="lock-missing", fix=fix, path=str(path)) from None
-    except Refused as error:
-        raise _damaged(path, str(error.strerror)) from None
+        raise _missing(where) from None
+    except (Refused, sealed.Broken) as error:
+        raise _damaged(path, str(getattr(error, "strerror", error))) from None
     except OSError as error:
         why = f"cannot read lock {path}: {error.strerror}"
         fix = "put a regular file there that you may read"
         raise UsageError(why, kind="lock-unreadable", fix=fix, path=str(path)) from None
-    except sealed.Broken as error:
-        raise _damaged(path, str(error)) from None
     return check_lock({**body, "checksum": sealed.checksum(body)}, path)
+
+
+def _missing(where: Place) -> TangobenchError:
+    if isinstance(where, Path) and not where.exists():
+        fix = "check the path, or build it: tangobench build --help"
+        return UsageError(f"{where} does not exist", kind="path-missing", fix=fix, path=str(where))
+    why = f"{where} is not a dataset: it has no {LOCK_NAME}"
+    fix = "run the build again: the same command resumes"
+    inside = sorted(where.glob(f"*/{LOCK_NAME}")) if isinstance(where, Path) else []
+    if inside:
+        why += f"; datasets in it: {', '.join(lock.parent.name for lock in inside[:_SHOWN])}"
+        fix = f"name one of them: {inside[0].parent}"
+    return CorruptionError(why, kind="lock-missing", fix=fix, path=str(where / LOCK_NAME))
 
 
 def check_lock(data: Any, path: Place) -> Lock:
@@ -231,13 +223,6 @@ def check_lock(data: Any, path: Place) -> Lock:
         raise _damaged(path, f"field {where!r}: {first['msg']}, found {found}") from None
     for wrong in _disagreements(data):
         raise _damaged(path, wrong)
-    for name, expected in (
-        ("spec_sha256", digest(data["spec"])),
-        ("content_root", content_root_of(data)),
-        ("root", root_of(data)),
-    ):
-        if data[name] != expected:
-            raise _damaged(path, f"{name} is {data[name][:16]}…, its fields give {expected[:16]}…")
     return Lock(data)
 
 
@@ -247,6 +232,9 @@ def _damaged(path: Place, why: str) -> CorruptionError:
 
 
 def _disagreements(lock: dict[str, Any]) -> Iterator[str]:
+    for name, expected in _hashes(lock).items():
+        if lock[name] != expected:
+            yield f"{name} is {lock[name][:16]}…, its fields give {expected[:16]}…"
     for name, config in lock["configs"].items():
         for field in ("pad", "masked_target"):
             if (config[field] or 0) >= config["vocabulary"]:
@@ -353,30 +341,23 @@ def require_data(
     lock: Lock, expected: dict[str, Any], where: str, fields: list[str] | None = None
 ) -> None:
     """Refuse another dataset than the one that `expected` recorded by `root` and `content_root`."""
-    content, fields = proven_content(expected), fields or []
+    root, content, fields = expected["root"], proven_content(expected), fields or []
     if content is None:
-        raise MismatchError(
-            f"{where}: the record of its dataset (root {expected['root']}) has no content root, "
-            "and the project ships no lock with that root: its validation rows are not proven",
-            kind="content-not-proven",
-            fix="train and score the run again",
-            expected=expected["root"],
-        )
+        why = f"{where}: its rows are not proven: the record of its dataset (root {root}) has no "
+        why += "content root, and the project ships no lock with that root"
+        fix = "train and score the run again"
+        raise MismatchError(why, kind="content-not-proven", fix=fix, expected=root)
     more = [f"… {len(fields) - _SHOWN} more"] if fields[_SHOWN:] else []
     shown = "".join(f"\n  {field}" for field in fields[:_SHOWN] + more)
     for name, found, wanted in (
-        ("root", lock.root, expected["root"]),
+        ("root", lock.root, root),
         ("content root", lock.content_root, content),
     ):
         if found != wanted:
-            raise MismatchError(
-                f"{where} has {name} {found}, expected {wanted}{shown}",
-                kind=f"{name.replace(' ', '-')}-mismatch",
-                fix="`tangobench diff` shows two locks field by field",
-                found=found,
-                expected=wanted,
-                fields=fields,
-            )
+            kind, fix = name.replace(" ", "-"), "`tangobench diff` shows two locks field by field"
+            details = {"found": found, "expected": wanted, "fields": fields}
+            why = f"{where} has {name} {found}, expected {wanted}{shown}"
+            raise MismatchError(why, kind=f"{kind}-mismatch", fix=fix, **details)
 
 
 def short(value: Any, limit: int = 60) -> str:

@@ -168,13 +168,9 @@ def _lost(future: Future[Any]) -> bool:
     return not future.done() or future.cancelled() or future.exception() is not None
 
 
-def _worker_died(labels: Sequence[str]) -> ResourceError:
+def _worker_died(labels: list[str]) -> ResourceError:
     """The error for a worker that was killed while the labelled items were under way."""
     shown = "; ".join(labels[:4]) + (" …" if len(labels) > 4 else "")
-    return ResourceError(
-        f"a worker process died (killed, or out of memory) while these were under way: {shown}",
-        kind="worker-died",
-        fix="run the same command again (finished units are kept), with fewer --workers if memory "
-        "is short",
-        units=list(labels),
-    )
+    why = f"a worker process died (killed, or out of memory) while these were under way: {shown}"
+    fix = "run the same command again, with fewer --workers if memory is short"
+    return ResourceError(why, kind="worker-died", fix=fix, units=labels)

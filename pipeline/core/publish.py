@@ -18,14 +18,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench import errors
-from tangobench.errors import CorruptionError, TangobenchError
+from tangobench.errors import (
+    CorruptionError,
+    MismatchError,
+    TangobenchError,
+    UsageError,
+    without_secrets,
+)
 from tangobench.pipeline.core import lock as locks
 from tangobench.pipeline.core.build import Job, Result, SideFile
 from tangobench.pipeline.core.cards import card_files, facts_of
 from tangobench.pipeline.core.files import PARTIAL, explain_os_errors, map_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import digest, sha256_bytes
-from tangobench.pipeline.core.lock import LOCK_NAME, Lock, read_lock
+from tangobench.pipeline.core.lock import LOCK_NAME, Lock, read_lock, short
 from tangobench.pipeline.core.remote import Bucket, Place
 from tangobench.pipeline.core.sealed import pretty_json
 from tangobench.pipeline.core.shard_reader import Shard, SideTable, broken, shard_rules
@@ -62,9 +67,7 @@ def _verify_shard(folder: Place, entry: dict[str, Any], lock: Lock, extra: list[
     try:
         Shard(folder, entry, shard_rules(lock, entry["config"])).check_rows()
     except CorruptionError as error:
-        if error.kind == "shard-unreadable":
-            raise
-        found = _sha256_at(path)
+        found = "" if error.kind == "shard-unreadable" else _sha256_at(path)
         for other in lock.shards:
             if other["sha256"] == found and found != entry["sha256"]:
                 raise broken(path, "swapped", f"it holds {other['path']}") from None
@@ -108,25 +111,17 @@ def refuse_other_spec(folder: Place, spec: dict[str, Any], source: str | None) -
         existing = read_lock(folder)
     except TangobenchError:
         return  # nothing published, or damaged: publishing puts it right
-    wanted = digest(spec)
-    if existing.data["spec_sha256"] != wanted:
-        found = locks.differences(existing.data["spec"], spec)
-        short = locks.short
-        keys = "".join(f"\n  {k}: {short(a)} there, {short(b)} here" for k, a, b in found)
-        raise errors.MismatchError(
-            f"{folder} holds a dataset of spec {existing.data['spec_sha256']}, this is spec "
-            f"{wanted}{keys}",
-            kind="spec-mismatch",
-            fix="choose another --out, or remove that folder",
-            found=existing.data["spec_sha256"],
-            expected=wanted,
-        )
-    if source is None and "contents" in existing.data["source"]:
-        raise errors.MismatchError(
-            f"{folder} was built from the files {existing.data['source']['files']}",
-            kind="source-mismatch",
-            fix="give the same --source, or choose another --out",
-        )
+    found, wanted = existing.spec_sha256, digest(spec)
+    if found != wanted:
+        keys = locks.differences(existing.spec, spec)
+        lines = (f"\n  {k}: {short(a)} there, {short(b)} here" for k, a, b in keys)
+        why = f"{folder} holds a dataset of spec {found}, this is spec {wanted}{''.join(lines)}"
+        fix = "choose another --out, or remove that folder"
+        raise MismatchError(why, kind="spec-mismatch", fix=fix, found=found, expected=wanted)
+    if source is None and "contents" in existing.source:
+        why = f"{folder} was built from the files {existing.source['files']}"
+        fix = "give the same --source, or choose another --out"
+        raise MismatchError(why, kind="source-mismatch", fix=fix)
 
 
 def publish(
@@ -139,7 +134,17 @@ def publish(
     run: dict[str, Any],
 ) -> Lock:
     """Put a finished build in place; `run` holds what may differ between equal builds."""
-    sealed = locks.seal(_lock_data(name, profile, spec, result, job.store))
+    shards = [
+        {"path": s.path, "config": s.config, "split": s.split, **s.record.result["shard"]}
+        for s in result.shards
+    ]
+    sides = [_side_entry(side, job.store.read(side.address)) for side in result.side_files]
+    sealed = locks.seal(
+        {"name": name, "profile": profile, "spec": spec}
+        | {field: getattr(result, field) for field in _RECORDED}
+        | ({"provenance": result.provenance} if result.provenance else {})
+        | {"shards": shards, "side_files": sides, "environment": environment()}
+    )
     _refuse_other_root(folder, locks.sign({**sealed}))
     files = [*sealed["shards"], *sealed["side_files"]]
     small = card_files(sealed, result.card, *facts_of(sealed, job.store.read))
@@ -149,7 +154,7 @@ def publish(
     ]
     lock = locks.sign(sealed)
     # Arguments of the command line need not be UTF-8; JSON can carry them escaped.
-    text = errors.without_secrets(pretty_json(run)) + "\n"
+    text = without_secrets(pretty_json(run)) + "\n"
     small[locks.RUN_NAME] = text.encode("utf-8", "backslashreplace")
     if isinstance(folder, Bucket):
         return _put_there(folder, files, job.store, small, lock)
@@ -180,22 +185,6 @@ def _put_there(
         _refuse_other_root(folder, lock)
         return read_lock(folder)
     return lock
-
-
-def _lock_data(
-    name: str, profile: str, spec: dict[str, Any], result: Result, store: Store
-) -> dict[str, Any]:
-    return {
-        **{"name": name, "profile": profile, "spec": spec},
-        **{field: getattr(result, field) for field in _RECORDED},
-        **({"provenance": result.provenance} if result.provenance else {}),
-        "shards": [
-            {"path": s.path, "config": s.config, "split": s.split, **s.record.result["shard"]}
-            for s in result.shards
-        ],
-        "side_files": [_side_entry(side, store.read(side.address)) for side in result.side_files],
-        "environment": environment(),
-    }
 
 
 def _side_entry(side: SideFile, data: Any) -> dict[str, Any]:
@@ -248,6 +237,6 @@ def _remove_strays(folder: Path, known: set[str]) -> None:
         if not _OURS.fullmatch(path.name):
             why = f"{path} does not belong to this dataset"
             fix = "move it elsewhere, or choose another --out"
-            raise errors.UsageError(why, kind="foreign-file", fix=fix, path=str(path))
+            raise UsageError(why, kind="foreign-file", fix=fix, path=str(path))
     for path in strays:
         path.unlink()

@@ -28,7 +28,7 @@ _SHOWN: Final = 10
 _MODEL_FILES: Final = ("*.safetensors", "*.json", "*.jsonl", "*.md", "recipe.toml")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Upload:
     """What would go where."""
 
@@ -48,14 +48,9 @@ def plan_push(folder: Path, repository: str) -> Upload:
         raise UsageError(why, kind="repository-name", fix=fix)
     is_dataset = (folder / LOCK_NAME).is_file()
     files, message = _dataset_files(folder) if is_dataset else _model_files(folder)
-    return Upload(
-        folder=folder,
-        repository=repository,
-        kind="dataset" if is_dataset else "model",
-        files=files,
-        bytes=sum((folder / file).stat().st_size for file in files),
-        message=message,
-    )
+    size = sum((folder / file).stat().st_size for file in files)
+    kind: Literal["dataset", "model"] = "dataset" if is_dataset else "model"
+    return Upload(folder, repository, kind, files, size, message)
 
 
 def push(upload: Upload) -> str:
@@ -96,24 +91,17 @@ def _dataset_files(folder: Path) -> tuple[tuple[str, ...], str]:
 
     lock = verify(folder)
     if DatasetCard.load(folder / CARD_NAMES[0]).data.license == NOT_STATED:
-        raise UsageError(
-            f"the licence of the rows in {folder} is not stated",
-            kind="licence-not-stated",
-            fix="remove the folder and build it again with --licence (and --source-url): the "
-            "units are kept",
-            path=str(folder),
-        )
+        why = f"the licence of the rows in {folder} is not stated"
+        fix = "remove the folder and build it again with --licence: the units are kept"
+        raise UsageError(why, kind="licence-not-stated", fix=fix, path=str(folder))
     files = [entry["path"] for entry in lock.shards + lock.side_files]
     return (*sorted(files), LOCK_NAME), f"{lock.name} {lock.profile}, root {lock.root}"
 
 
 def _model_files(folder: Path) -> tuple[tuple[str, ...], str]:
     _require_one_thing(folder)
-    names = sorted(
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_file() and any(path.match(pattern) for pattern in _MODEL_FILES)
-    )
+    paths = {path for pattern in _MODEL_FILES for path in folder.rglob(pattern) if path.is_file()}
+    names = sorted(path.relative_to(folder).as_posix() for path in paths)
     for name in names:
         try:
             size_untrusted(folder / name, folder=folder)
@@ -136,16 +124,12 @@ def _require_one_thing(folder: Path) -> None:
     things = sorted({path.relative_to(folder).as_posix() for path in (*locks, *models)})
     if things == ["."]:
         return
-    shown = ", ".join(things[:_SHOWN]) + (", …" if things[_SHOWN:] else "")
-    raise InputError(
-        f"{folder} is neither a dataset (no {LOCK_NAME}) nor a model (no .safetensors)"
-        + (f"; in it are {shown}" if things else ""),
-        kind="many-things" if things else "nothing-to-push",
-        fix=f"push one of them: tangobench push {folder / things[0]} OWNER/NAME"
-        if things
-        else "name a dataset folder such as out/lean-sample, or a run folder under out/runs",
-        path=str(folder),
-    )
+    why = f"{folder} is neither a dataset (no {LOCK_NAME}) nor a model (no .safetensors)"
+    kind, fix = "nothing-to-push", "name a dataset folder such as out/lean-sample, or a run folder"
+    if things:
+        why += f"; in it are {', '.join(things[:_SHOWN])}{', …' if things[_SHOWN:] else ''}"
+        kind, fix = "many-things", f"push one of them: tangobench push {folder / things[0]} …"
+    raise InputError(why, kind=kind, fix=fix, path=str(folder))
 
 
 def _require_nothing_of_this_machine(folder: Path, name: str) -> None:

@@ -126,12 +126,9 @@ def place_of(where: Path | str) -> Place:
     try:
         _file_system(url)
     except (ValueError, ImportError) as error:
-        raise UsageError(
-            f"no way to reach {where}: {error}",
-            kind="store-unknown",
-            fix="name a folder or an fsspec URL such as s3://bucket/units "
-            "(pip install 'tangobench[hub]' brings S3)",
-        ) from None
+        fix = "name a folder or an fsspec URL; pip install 'tangobench[hub]' brings s3://"
+        why = f"no way to reach {where}: {error}"
+        raise UsageError(why, kind="store-unknown", fix=fix) from None
     return Bucket(url)
 
 
@@ -167,8 +164,7 @@ class Patience:
         """Sleep before the next try; raise if there should be none."""
         if any(_is_down(cause) for cause in _causes(error)):
             raise self._unreachable(error, "check the network and HF_ENDPOINT") from error
-        asked = _pause_asked(error)
-        if asked is None:
+        if (asked := _pause_asked(error)) is None:
             raise error
         backoff = min(_LONGEST_PAUSE, 0.5 * 2**self._tries) * random.uniform(0.5, 1.5)
         pause = max(asked, backoff)
@@ -215,8 +211,7 @@ def _pause_asked(error: BaseException) -> float | None:
     response = getattr(error, "response", None)
     status = getattr(response, "status_code", None)
     if isinstance(status, int):
-        passing = status in (408, 429) or status >= 500
-        if not passing:
+        if status not in (408, 429) and status < 500:
             return None
         # `Retry-After: 30`, or `RateLimit: "resolvers";r=0;t=55`.
         headers: Mapping[str, Any] = getattr(response, "headers", {})
@@ -230,12 +225,12 @@ def _pause_asked(error: BaseException) -> float | None:
     return None
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
+def _causes(error: BaseException | None) -> list[BaseException]:
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
         error = error.__cause__ or error.__context__
+    return found
 
 
 class PatientFile(io.RawIOBase):

@@ -87,14 +87,13 @@ class Shard:
         return self.batch(index).column(column)[place].as_py()
 
     @functools.cached_property
-    def token_views(self) -> list[tuple[NDArray, NDArray | int]]:
-        """Per batch the flat token values and the row bounds (or the fixed row length)."""
-        views: list[tuple[NDArray, NDArray | int]] = []
-        for batch in self:
-            column = batch.column("tokens")
-            values = column.values.to_numpy(zero_copy_only=True)
-            fixed = pa.types.is_fixed_size_list(column.type)
-            views.append((values, column.type.list_size if fixed else column.offsets.to_numpy()))
+    def token_views(self) -> list[tuple[NDArray, NDArray]]:
+        """Per batch the flat token values and where its rows begin, with the end."""
+        views = []
+        for column in (batch.column("tokens") for batch in self):
+            fixed, rows = pa.types.is_fixed_size_list(column.type), np.arange(len(column) + 1)
+            bounds = rows * column.type.list_size if fixed else column.offsets.to_numpy()
+            views.append((column.values.to_numpy(zero_copy_only=True), bounds))
         return views
 
     @functools.cached_property
@@ -103,16 +102,11 @@ class Shard:
         with as_promised(self._path):
             kind = np.dtype(self.token_views[0][0].dtype if self.token_views else np.uint8)
             flat = np.frombuffer(self._buffer, kind, self._buffer.size // kind.itemsize)
-            count, row = self.entry["rows"], 0
-            starts, lengths = np.empty(count, np.int64), np.empty(count, np.int32)
-            for values, view in self.token_views:
-                bounds = np.arange(0, len(values) + 1, view) if isinstance(view, int) else view
-                rows = slice(row, row := row + len(bounds) - 1)
-                starts[rows] = bounds[:-1] + np.int64(self._first(values))
-                lengths[rows] = bounds[1:] - bounds[:-1]
-            if row != count:
-                raise ValueError(f"it has tokens of {row} rows, the lock says {count}")
-        return flat, starts, lengths
+            starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
+            for values, bounds in self.token_views:
+                starts.append(bounds[:-1] + np.int64(self._first(values)))
+                lengths.append(np.diff(bounds).astype(np.int32))
+        return flat, np.concatenate(starts), np.concatenate(lengths)
 
     def _first(self, values: NDArray) -> int:
         """Where in the file an array of tokens begins; it must lie there, uncompressed, aligned."""

@@ -36,8 +36,8 @@ class Column:
 
 
 def fixed(values: NDArray) -> Column:
-    count, width = values.shape
-    return gathered(count, width, values.dtype, lambda a, b: np.array(values[a:b]).reshape(-1))
+    rows, width = values.shape
+    return gathered(rows, width, values.dtype, lambda a, b: np.array(values[a:b]).reshape(-1))
 
 
 def gathered(rows: int, width: int, dtype: Any, part: Callable[[int, int], NDArray]) -> Column:
@@ -176,15 +176,13 @@ class Rules:
                 raise ValueError(f"its column {name!r} has nulls")
         lengths = list_lengths(columns["tokens"])
         _require("tokens", "a length", lengths, 1, self.context)
-        _require(
-            "tokens", "an id", list_items(columns["tokens"]).to_numpy(), 0, self.vocabulary - 1
-        )
+        ids = list_items(columns["tokens"]).to_numpy()
+        _require("tokens", "an id", ids, 0, self.vocabulary - 1)
         if "target_start" in columns:
             first = columns["target_start"].to_numpy()
             _require("target_start", "a value", first, 1, self.context)
-            if bool((first >= lengths).any()):
-                row = int(np.argmax(first >= lengths))
-                where = f"is {first[row]} in a row of {lengths[row]} tokens"
+            if len(late := np.flatnonzero(first >= lengths)):
+                where = f"is {first[late[0]]} in a row of {lengths[late[0]]} tokens"
                 raise ValueError(f"its column 'target_start' {where}")
         if "combination" in columns and self.combinations:
             found = columns["combination"].to_numpy()

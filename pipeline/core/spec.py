@@ -54,11 +54,9 @@ def read_spec(
     profiles = document.pop("profiles", {profile: {}})
     if not isinstance(profiles, dict) or profile not in profiles:
         known = ", ".join(profiles) if isinstance(profiles, dict) else ""
-        raise UsageError(
-            f"{path} has no profile {profile!r} (it has: {known or 'none'})",
-            kind="spec-profile",
-            fix=f"choose one of: {known}" if known else f"add [profiles.{profile}] to {path}",
-        )
+        why = f"{path} has no profile {profile!r} (it has: {known or 'none'})"
+        fix = f"choose one of: {known}" if known else f"add [profiles.{profile}] to {path}"
+        raise UsageError(why, kind="spec-profile", fix=fix)
     where = f"{path.name} [{profile}]"
     if not isinstance(profiles[profile], dict):
         raise bad_value(f"profiles.{profile}", profiles[profile], "a table", where)
@@ -87,13 +85,11 @@ def parsed_toml(data: bytes) -> dict[str, Any]:
     return tomllib.loads(data.decode())
 
 
-def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        below = merged.get(key)
-        both = isinstance(below, dict) and isinstance(value, dict)
-        merged[key] = _merge(merged[key], value) if both else value
-    return merged
+def _merge(base: Any, over: Any) -> Any:
+    """Tables are merged key by key; anything else replaces what it is over."""
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return over
+    return base | {key: _merge(base.get(key), value) for key, value in over.items()}
 
 
 def parse(cls: type[T], values: Mapping[str, Any], *, where: str, prefix: str = "") -> T:

@@ -23,13 +23,7 @@ from typing import Any, Final, Generic, TypeVar
 import pyarrow as pa
 
 from tangobench.errors import CorruptionError, ResourceError, UsageError
-from tangobench.pipeline.core import sealed
-from tangobench.pipeline.core.files import (
-    explain_os_errors,
-    link_atomic,
-    unnamed_file,
-    write_atomic,
-)
+from tangobench.pipeline.core import files, sealed
 from tangobench.pipeline.core.hashing import Sink, canonical_json, sha256_bytes
 from tangobench.pipeline.core.remote import Bucket, Place, place_of
 
@@ -121,7 +115,7 @@ class Store(ABC):
     def place(self, address: str, path: Place) -> None:
         """Put an object at `path`, whole or not at all."""
         data = self.read(address)
-        path.write(data) if isinstance(path, Bucket) else write_atomic(path, data)
+        path.write(data) if isinstance(path, Bucket) else files.write_atomic(path, data)
 
     def spill_folder(self) -> Path | None:
         """Where a unit may put temporary files: beside the store, or None for the system's."""
@@ -148,11 +142,11 @@ class LocalStore(Store):
     scratch: str
 
     def _write(self, name: str, data: Any) -> None:
-        write_atomic(self.root / name, data, scratch=self._scratch)
+        files.write_atomic(self.root / name, data, scratch=self._scratch)
 
     @contextlib.contextmanager
     def _unnamed(self, expected: int) -> Iterator[Pair]:
-        with unnamed_file(self._scratch, self.root / "objects", expected) as file:
+        with files.unnamed_file(self._scratch, self.root / "objects", expected) as file:
             yield file.write, lambda name: file.keep(self.root / name)
 
     @property
@@ -180,8 +174,8 @@ class LocalStore(Store):
         """Give an object the name `path` too: no second copy where the file system has links."""
         if isinstance(path, Bucket):
             path.write(self.root / _object_name(address))
-        elif not link_atomic(self.root / _object_name(address), path):
-            write_atomic(path, self.read(address))
+        elif not files.link_atomic(self.root / _object_name(address), path):
+            files.write_atomic(path, self.read(address))
 
     def spill_folder(self) -> Path:
         self._scratch.mkdir(parents=True, exist_ok=True)
@@ -206,19 +200,14 @@ class RemoteStore(Store):
             whole = bytearray()  # one PUT is atomic, so it must have all of it
             yield whole.extend, lambda name: self._write(name, whole)
             return
-        with tempfile.NamedTemporaryFile(prefix="tangobench-") as file:
+        with tempfile.NamedTemporaryFile(prefix="tangobench-", buffering=0) as file:
             path = Path(file.name)
 
             def send(piece: memoryview) -> None:
-                with explain_os_errors(path, expected):
-                    file.write(piece)
+                with files.explain_os_errors(path, expected):
+                    files.write_all(file.fileno(), piece)
 
-            def keep(name: str) -> None:
-                with explain_os_errors(path, expected):
-                    file.flush()
-                self._write(name, path)
-
-            yield send, keep
+            yield send, lambda name: self._write(name, path)
 
     def _read(self, name: str, start: int = 0, length: int | None = None) -> pa.Buffer:
         if length is None:
@@ -255,11 +244,9 @@ def open_store(where: str, *, scratch: str = "default") -> Store:
 def require_shared(store: Store) -> None:
     """Refuse a store that lives in the memory of one process, for a build in several."""
     if isinstance(store, RemoteStore) and store.root.url.startswith("memory://"):
-        raise UsageError(
-            f"the store {store.root} is memory of this process: its workers cannot see it",
-            kind="store-not-shared",
-            fix="use --workers 1, or name a folder or an s3:// address as --store",
-        )
+        why = f"the store {store.root} is memory of this process: its workers cannot see it"
+        fix = "use --workers 1, or name a folder or an s3:// address as --store"
+        raise UsageError(why, kind="store-not-shared", fix=fix)
 
 
 def _object_name(address: str) -> str:

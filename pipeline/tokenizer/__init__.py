@@ -40,10 +40,7 @@ def resolve(spec: S) -> S:
 
 def require_same(spec: TokenizerKeys, sha256: str) -> None:
     if spec.tokenizer_sha256 not in ("", sha256):
-        raise MismatchError(
-            f"tokenizer {spec.tokenizer} has sha256 {sha256}, expected {spec.tokenizer_sha256}",
-            kind="tokenizer-mismatch",
-            fix="restore the file, or remove tokenizer_sha256 from the manifest",
-            found=sha256,
-            expected=spec.tokenizer_sha256,
-        )
+        wanted, fix = spec.tokenizer_sha256, "restore the file, or remove tokenizer_sha256"
+        why = f"tokenizer {spec.tokenizer} has sha256 {sha256}, expected {wanted}"
+        kind = "tokenizer-mismatch"
+        raise MismatchError(why, kind=kind, fix=fix, found=sha256, expected=wanted)
