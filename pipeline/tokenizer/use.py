@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import os
 import re
@@ -194,19 +195,18 @@ class HuggingFace(Defined):
             wrong = next((n for n, i in enumerate(ids) if n != i), 0)
             why = f"ids have a gap or are used twice, first at {wrong}" if ids else "it is empty"
             raise _not_a_tokenizer(HUGGING_FACE, why)
-        parts = json.dumps([self.document.get("pre_tokenizer"), self.document.get("decoder")])
+        cutter = self.document.get("pre_tokenizer") or {}
+        parts = json.dumps([cutter, self.document.get("decoder")])
         alphabet = byte_alphabet() if '"ByteLevel"' in parts else None
         tables = [b""] * len(ids)
         for token, ident in vocabulary.items():
             tables[ident] = _token_bytes(token, alphabet, bool(model.get("byte_fallback")))
         for ident, token in added.items():
             tables[ident] = token.content.encode()
-        plain = [token for token in added.values() if not token.special]
-        cut = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
-        found = self.document.get("pre_tokenizer") or {}
+        gpt2_cuts = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
         self.gpt2_boundaries = (
-            {k: v for k, v in found.items() if k != "trim_offsets"} == cut
-            and not plain
+            {k: v for k, v in cutter.items() if k != "trim_offsets"} == gpt2_cuts
+            and all(token.special for token in added.values())
             and self.document.get("normalizer") is None
             and model.get("type") == "BPE"
         )
@@ -348,15 +348,12 @@ def saved(folder: Path) -> Defined | None:
     path = folder / _SAVED
     if not path.is_file():
         return None
-    try:
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         body = sealed.unseal(read_untrusted(path))
         identity = body["identity"]
         definition = Definition(identity["file"], body["definition"].encode())
         found = make(definition, identity["eot"])
         if body["format"] == _FORMAT and found.identity == identity:
             return found
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass
-    fix = "restore it, or copy it from another run on the same dataset"
-    why = f"{path} is damaged or edited"
+    why, fix = f"{path} is damaged or edited", "copy it from another run on the same dataset"
     raise CorruptionError(why, kind="tokenizer-corrupt", fix=fix, path=str(path))
