@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -100,8 +100,7 @@ class RowsHasher:
             kind = _logical_type(column.type)
             if self._types.setdefault(name, kind) != kind:
                 raise TypeError(f"column {name!r}: {self._types[name]} before, {kind} now")
-            for chunk in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
-                self._update(name, chunk)
+            self._update(name, column.chunks if isinstance(column, pa.ChunkedArray) else [column])
 
     def hexdigest(self) -> str:
         """Digest of all rows so far: column names in order, logical types, lengths and values."""
@@ -111,28 +110,36 @@ class RowsHasher:
     def _part(self, name: str) -> Any:
         return self._parts.setdefault(name, hashlib.sha256())
 
-    def _update(self, path: str, array: pa.Array) -> None:
-        kind = _logical_type(array.type)
-        before = self._seen.get(path, 0)
-        self._seen[path] = before + len(array)
-        if array.null_count:
-            nulls = np.flatnonzero(array.is_null().to_numpy(zero_copy_only=False))
-            self._part(f"{path}/nulls").update((nulls + before).astype("<i8"))
+    def _update(self, path: str, chunks: Sequence[pa.Array]) -> None:
+        for chunk in chunks:
+            before = self._seen.get(path, 0)
+            self._seen[path] = before + len(chunk)
+            if chunk.null_count:
+                nulls = np.flatnonzero(chunk.is_null().to_numpy(zero_copy_only=False))
+                self._part(f"{path}/nulls").update((nulls + before).astype("<i8"))
+        if not chunks:
+            return
+        kind = _logical_type(chunks[0].type)
         if kind.startswith("list<"):
-            self._part(f"{path}/lengths").update(list_lengths(array).astype("<i8"))
-            self._update(f"{path}/items", list_items(array))
+            lengths = [list_lengths(chunk) for chunk in chunks]
+            self._part(f"{path}/lengths").update(np.concatenate(lengths).astype("<i8"))
+            self._update(f"{path}/items", [list_items(chunk) for chunk in chunks])
         elif kind == "string":
-            raw, offsets = utf8_and_offsets(array)
-            self._part(f"{path}/lengths").update(np.diff(offsets).astype("<i8"))
-            self._part(f"{path}/values").update(raw)
+            for raw, offsets in map(utf8_and_offsets, chunks):
+                self._part(f"{path}/lengths").update(np.diff(offsets).astype("<i8"))
+                self._part(f"{path}/values").update(raw)
         else:
-            boolean = pa.types.is_boolean(array.type)
-            dense = array.fill_null(False if boolean else 0) if array.null_count else array
-            values = dense.to_numpy(zero_copy_only=False)
-            dtype = np.dtype(np.uint8 if boolean else array.type.to_pandas_dtype()).newbyteorder(
-                "<"
-            )
-            self._part(f"{path}/values").update(np.ascontiguousarray(values, dtype))
+            values = self._part(f"{path}/values")
+            for chunk in chunks:
+                values.update(_little_endian(chunk))
+
+
+def _little_endian(array: pa.Array) -> np.ndarray[Any, Any]:
+    """The values of a plain array; a null is zero."""
+    boolean = pa.types.is_boolean(array.type)
+    dense = array.fill_null(False if boolean else 0) if array.null_count else array
+    dtype = np.dtype(np.uint8 if boolean else array.type.to_pandas_dtype()).newbyteorder("<")
+    return np.ascontiguousarray(dense.to_numpy(zero_copy_only=False), dtype)
 
 
 def list_lengths(array: pa.Array) -> np.ndarray[Any, Any]:

@@ -47,11 +47,13 @@ class Shard:
         with as_promised(self._path):
             self.schema = pa.ipc.open_stream(self._buffer).schema
             rules.check_schema(self.schema)
-            for batch in self:
-                rules.check(batch)
+            rules.check(self._table())
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return map(self.batch, range(len(self.entry["batch_offsets"])))
+
+    def _table(self) -> pa.Table:
+        return pa.Table.from_batches(self, self.schema)
 
     @property
     def path(self) -> Path:
@@ -79,8 +81,9 @@ class Shard:
     def check_rows(self) -> None:
         """Refuse a shard whose rows are not those that the lock counts and hashes."""
         with as_promised(self._path):
-            tokens = sum(len(list_items(batch.column("tokens"))) for batch in self)
-            _require(self.entry, tokens=tokens, rows_sha256=rows_sha256(self))
+            rows = self._table()
+            tokens = sum(len(list_items(chunk)) for chunk in rows["tokens"].chunks)
+            _require(self.entry, tokens=tokens, rows_sha256=rows_sha256(rows))
 
     def value(self, row: int, column: str) -> Any:
         index, place = divmod(row, self.entry["batch_rows"])

@@ -166,18 +166,20 @@ class Rules:
         if fixed and kind.list_size != self.context:
             raise ValueError(f"its column 'tokens' is {kind}, the context is {self.context}")
 
-    def check(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
+    def check(self, rows: pa.Table) -> None:
+        """All rows at once: column by column costs a tenth of batch by batch."""
+        if not rows.num_rows:
             return
-        columns = {name: batch.column(name) for name in batch.schema.names}
+        columns = dict(zip(rows.schema.names, rows.columns, strict=True))
         for name, column in columns.items():
-            inner = column.values if hasattr(column, "values") else column
-            if column.null_count or inner.null_count:
+            inner = [chunk.values for chunk in column.chunks if hasattr(chunk, "values")]
+            if column.null_count or any(chunk.null_count for chunk in inner):
                 raise ValueError(f"its column {name!r} has nulls")
-        lengths = list_lengths(columns["tokens"])
+        tokens = columns["tokens"].chunks
+        lengths = np.concatenate([list_lengths(chunk) for chunk in tokens])
         _require("tokens", "a length", lengths, 1, self.context)
-        ids = list_items(columns["tokens"]).to_numpy()
-        _require("tokens", "an id", ids, 0, self.vocabulary - 1)
+        for chunk in tokens:
+            _require("tokens", "an id", list_items(chunk).to_numpy(), 0, self.vocabulary - 1)
         if "target_start" in columns:
             first = columns["target_start"].to_numpy()
             _require("target_start", "a value", first, 1, self.context)
@@ -188,7 +190,8 @@ class Rules:
             found = columns["combination"].to_numpy()
             _require("combination", "a value", found, 0, self.combinations - 1)
         if "doc_start" in columns:
-            _check_spans(columns, lengths)
+            spans = ("doc_index", "doc_start", "doc_offset")
+            _check_spans({n: columns[n].combine_chunks() for n in spans if n in columns}, lengths)
 
 
 def rules_of(lock: Any, config: str) -> Rules:
