@@ -171,16 +171,17 @@ def scaling(count: int) -> float:
 
 
 def wall_time(workers: int, count: int) -> float:
-    units = [unit(name, count) for name in NAMES]
-    warm = [unit(name, 1) for name in NAMES[: 4 * workers]]
+    units = [unit(index) for index in range(count)]
+    warm = [unit(count + index) for index in range(4 * workers)]
     with tempfile.TemporaryDirectory() as folder, ProcessRunner(workers) as runner:
         job = Job(open_store(folder), runner)
         job.run(DRAW, warm)
         return wall(lambda: job.run(DRAW, units))
 
 
-def unit(name: str, count: int) -> Unit:
-    return DRAW.unit(name, DrawArgs(official.identity(), 9, "train", ((name, 0, count),)))
+def unit(index: int) -> Unit:
+    args = DrawArgs(official.identity(), 9, "default", "train", index, index + 1)
+    return DRAW.unit(str(index), args)
 
 
 def wall(work: Callable[[], object]) -> float:

@@ -18,10 +18,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from itertools import product
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import sympy
 from sympy import Integer, Rational, Symbol
 
@@ -47,23 +46,12 @@ def _numbers(generator: Generator) -> None:
         factorint=lambda value: dict(factors(int(value))),  # fresh: upstream deletes from it
         gcd=_of_integers(math.gcd),
         lcm=_of_integers(math.lcm),
-        numer=_part("p", sympy.numer),
-        denom=_part("q", sympy.denom),
-        Function=lru_cache(maxsize=64)(sympy.Function),  # sympy makes a class for each
         # The determinant of a 1×1 or 2×2 integer matrix, `sympy.det(sympy.Matrix(rows))`.
         Matrix=lambda rows: rows,
         det=_determinant,
     )
     for name in ("modules.arithmetic", "modules.comparison", "modules.polynomials", "util.display"):
         vars(generator.modules[name])["round"] = _rounded
-    composition = generator.modules["util.composition"]
-    expand: Callable[..., tuple[str, dict[str, Any]]] = composition.expand_entities
-
-    def expand_entities(context: Any, **kwargs: Any) -> tuple[str, dict[str, Any]]:
-        description, values = expand(context, **kwargs)
-        return description, {key: _text(value) for key, value in values.items()}
-
-    vars(composition)["expand_entities"] = expand_entities
 
 
 def _of_integers(function: Callable[..., int]) -> Callable[..., Integer]:
@@ -71,11 +59,6 @@ def _of_integers(function: Callable[..., int]) -> Callable[..., Integer]:
     return lambda *values: _integer_of(
         function(*map(int, values[0] if len(values) == 1 else values))
     )
-
-
-def _part(name: str, slow: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`sympy.numer` or `sympy.denom` of a number."""
-    return lambda x: _integer_of(getattr(x, name)) if isinstance(x, Rational) else slow(x)
 
 
 def _rounded(value: Any) -> Any:
@@ -162,13 +145,6 @@ def _favourable(event: Any, available: Counter[str]) -> int:
 def _ratio(value: Any) -> tuple[int, int]:
     """Numerator and denominator of an integer or a sympy rational."""
     return (value.p, value.q) if isinstance(value, Rational) else (int(value), 1)
-
-
-def _text(value: Any) -> str:
-    """`str` of anything, without sympy's printer for its rationals and symbols."""
-    if isinstance(value, Rational):
-        return str(value.p) if value.q == 1 else f"{value.p}/{value.q}"
-    return str(value.name) if isinstance(value, Symbol) else str(value)
 
 
 @dataclass(slots=True, eq=False)
@@ -258,54 +234,32 @@ def _polynomials(generator: Generator) -> None:
     sample, ops = generator.modules["sample.polynomials"], generator.modules["sample.ops"]
     base: Any = ops.Add
 
-    class PolynomialOp(base):  # type: ignore[misc]
-        """A sum of monomials given as (coefficient, powers), in print order."""
+    class Sum(base):  # type: ignore[misc]
+        """A sum of monomials given as (coefficient, variables, powers), in print order."""
 
-        def __init__(self, monomials: list[tuple[Any, Any]], variables: Sequence[Any]) -> None:
-            self._monomials, self._variables = monomials, variables
+        def __init__(self, *monomials: tuple[Any, Any, Any]) -> None:
+            self._monomials = monomials
 
         @functools.cached_property
         def _children(self) -> tuple[Any, ...]:
-            made = [sample.monomial(c, self._variables, p) for c, p in self._monomials]
+            made = [sample.monomial(*monomial) for monomial in self._monomials]
             return tuple(m if isinstance(m, ops.Op) else ops.Constant(m) for m in made)
 
         def sympy(self) -> Polynomial:
             terms: dict[tuple[int, ...], Any] = {}
-            for coefficient, powers in self._monomials:
-                terms[powers] = terms.get(powers, 0) + _plain(coefficient)
-            return Polynomial(terms, [variable.name for variable in self._variables])
+            for coefficient, _, powers in self._monomials:
+                place = powers if isinstance(powers, tuple) else (powers,)
+                terms[place] = terms.get(place, 0) + _plain(coefficient)
+            variables = self._monomials[0][1] if self._monomials else ()
+            several = isinstance(variables, (list, tuple))
+            return Polynomial(terms, [v.name for v in (variables if several else [variables])])
 
-    def coefficients_to_polynomial(coefficients: Any, variables: Any) -> Any:
-        grid = np.asarray(coefficients)
-        monomials = [
-            (coefficient, powers)
-            for powers, entry in zip(_grid(grid.shape), grid.ravel().tolist(), strict=True)
-            for coefficient in (entry if isinstance(entry, list) else [entry])
-        ]
-        generator.random.shuffle(monomials)
-        several = isinstance(variables, (list, tuple))
-        return PolynomialOp(monomials, variables if several else [variables])
-
-    def sample_with_small_evaluation(
-        variable: Any, degree: int, max_abs_input: int, entropy: float
-    ) -> Any:
-        entropies = entropy * generator.numpy_random.dirichlet(np.ones(degree + 1))
-        monomials = []
-        for power in range(degree + 1):
-            delta = 0.5 * (degree - 2 * power) * math.log10(max_abs_input)
-            least = 1 if power == degree else 0
-            coefficient = sample.number.integer(entropies[power] + delta, True, least)
-            monomials.append((coefficient, (power,)))
-        return PolynomialOp(monomials, [variable])
-
-    vars(sample).update(
-        sample_with_small_evaluation=sample_with_small_evaluation,
-        coefficients_to_polynomial=coefficients_to_polynomial,
-        _degree_of_variable=lambda op, _variable: op.sympy().degree,
-    )
+    for name in ("sample_with_small_evaluation", "coefficients_to_polynomial"):
+        own = vars(sample) | {"monomial": lambda *of: of, "ops": SimpleNamespace(Add=Sum)}
+        vars(sample)[name] = FunctionType(vars(sample)[name].__code__, own)
+    vars(sample)["_degree_of_variable"] = lambda op, _variable: op.sympy().degree
     for kind, combine in ((ops.Add, operator.add), (ops.Mul, operator.mul)):
         kind.sympy = _combined(combine)
-    ops.Constant.__str__ = lambda self: _text(self._value)
     _own_sympy(generator, "polynomials", expand=lambda op: op.sympy(), Poly=lambda op: op.sympy())
     # What ops combine is simple enough for `expand`, which follows.
     _own_sympy(generator, "arithmetic", simplify=lambda op: op.sympy())
@@ -335,8 +289,3 @@ def _own_sympy(generator: Generator, name: str, **names: Any) -> None:
 def _plain(value: Any) -> Any:
     """Python's integer for a whole number: sums of them are ten times as fast."""
     return value if isinstance(value, Rational) and value.q != 1 else int(value)
-
-
-@lru_cache(maxsize=256)
-def _grid(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    return list(product(*map(range, shape)))

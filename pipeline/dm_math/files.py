@@ -64,51 +64,35 @@ def path_of(folder: Path, name: str) -> Path:
     return folder / part / f"{module}.txt"
 
 
-def found_files(source: str, groups: Sequence[Group]) -> dict[str, File]:
-    """The files of some groups by combination; all must be there."""
+def read_units(source: str, groups: Sequence[Group]) -> list[Unit]:
+    """Units that read the first accepted examples of each file of each group; all must be there."""
     folder = Path(source).expanduser().absolute()
-    found = {}
-    for name in (name for group in groups for name in group.names):
+    units = []
+    for group, name in ((each, name) for each in groups for name in each.names):
         path = path_of(folder, name)
         if not path.is_file():
             fix = "give the unpacked folder mathematics_dataset-v1.0 with --source"
             raise _wrong(path, " is missing", "math-file-missing", fix)
         status = path.stat()
-        found[name] = File(path, status.st_size, status.st_mtime_ns)
-    return found
-
-
-def read_units(files: dict[str, File], groups: Sequence[Group]) -> list[Unit]:
-    """Units that read the first accepted examples of each file of each group."""
-    return [
-        READ.unit(
-            f"{group.split} {name}",
-            ReadArgs(files[name], name, group.split, group.each),
-            files[name].size,
-        )
-        for group in groups
-        for name in group.names
-    ]
+        file = File(path, status.st_size, status.st_mtime_ns)
+        args = ReadArgs(file, name, group.split, group.each)
+        units.append(READ.unit(f"{group.split} {name}", args, file.size))
+    return units
 
 
 def identity(units: Sequence[Unit], records: Sequence[Record[ReadResult]]) -> dict[str, Any]:
     """What the lock says of the source."""
-    contents = {
-        unit.inputs.name: [
-            record.result["sha256"],
-            unit.inputs.file.size,
-            record.result["examples"],
-        ]
-        for unit, record in zip(units, records, strict=True)
-    }
-    listed = [[name, *values] for name, values in contents.items()]
-    return {"files": "mathematics_dataset-v1.0", "contents": listed}
+    contents = {}  # a file is read once for each split
+    for unit, record in zip(units, records, strict=True):
+        name, size, result = unit.inputs.name, unit.inputs.file.size, record.result
+        contents[name] = [name, result["sha256"], size, result["examples"]]
+    return {"files": "mathematics_dataset-v1.0", "contents": [*contents.values()]}
 
 
 def read_file(args: ReadArgs, _store: Store) -> Output[ReadResult]:
     """Check every line; rows of the first accepted examples, and what was passed over before."""
     hasher, side = hashlib.sha256(), side_of(args.split)
-    kept: list[tuple[str, Draw]] = []
+    kept: list[Draw] = []
     examples = there = others = 0
     for data, question, answer in _pairs(args.file):
         hasher.update(data)
@@ -119,13 +103,13 @@ def read_file(args: ReadArgs, _store: Store) -> Output[ReadResult]:
         there += 1
         if there <= args.count:
             rejected = dict.fromkeys(REJECTIONS, 0) | {"other_split": others}
-            kept.append((args.name, Draw(question, answer, rejected)))
+            kept.append(Draw(question, answer, rejected))
             others = 0
     if there < args.count:
         what = f" has {there:,} examples for {args.split}, {args.count:,} are asked for"
         fix = "ask for fewer of each with --set"
         raise _wrong(args.file.path, what, "too-few-examples", fix)
-    rows = rows_unit(kept)
+    rows = rows_unit([kept])
     whole: ReadResult = {**rows.result, "sha256": hasher.hexdigest(), "examples": examples}
     return Output(rows.data, whole)
 

@@ -63,8 +63,7 @@ class Generator:
         self.modules: Final = modules
         self.random: Final = _Random(0)
         self.numpy_random: Final = np.random.RandomState(0)
-        self._sympy_random: Final = random.Random()
-        self._sympy_seed: int | None = 0
+        self.sympy_random: Final = random.Random()
         self.sympy: Final = namespace(sympy)
         self.samplers: dict[tuple[str, int], Callable[[], Any]] = {}
 
@@ -72,15 +71,7 @@ class Generator:
         """Seed all three generators; `numpy` has 32 bits."""
         self.random.seed(python)
         self.numpy_random.seed(numpy)
-        self._sympy_seed = sympy
-
-    @property
-    def sympy_random(self) -> random.Random:
-        """sympy's generator, seeded when first used: only the prime modules draw from it."""
-        if self._sympy_seed is not None:
-            self._sympy_random.seed(self._sympy_seed)
-            self._sympy_seed = None
-        return self._sympy_random
+        self.sympy_random.seed(sympy)
 
     def problem(self, module: str, level: int) -> Any:
         """One upstream `Problem` (question, answer), before upstream's length limits.

@@ -1,14 +1,12 @@
 """Units of similar time, and what a whole build takes.
 
-- All examples of a group, combination after combination, form one line; it is cut at equal cost. A
-  unit is a few *pieces* (combination, start, stop): many cheap combinations, or a slice of one.
+- A unit is an index range: the same examples of every combination, so all take equally long.
 - Costs only place the cuts: they decide neither a row nor a root.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from tangobench.pipeline.core.progress import duration, units
 from tangobench.pipeline.dm_math.spec import CONFIGS, LEVELS, AnySplit, Group, Spec, TestsSpec
@@ -35,39 +33,20 @@ _MICROSECONDS: Final = (
 )
 
 
-class Piece(NamedTuple):
-    """Examples `start` to `stop` of one combination."""
-
-    name: str
-    start: int
-    stop: int
+def seconds(group: Group) -> float:
+    """Expected time of one example of each combination of a group."""
+    return sum(seconds_of(name, group.split) for name in group.names)
 
 
-def cost_of(name: str, split: AnySplit) -> float:
-    """Expected seconds of one accepted example of a combination."""
+def seconds_of(name: str, split: AnySplit) -> float:
+    """Expected time of one accepted example of a combination."""
     return _MICROSECONDS[name] * 1e-6 * (RAREST if name == RARE else _ATTEMPTS[split])
 
 
-def cut(group: Group) -> list[list[Piece]]:
-    """The units of a group, in order."""
-    units: list[list[Piece]] = []
-    unit: list[Piece] = []
-    room = UNIT_SECONDS
-    for name in group.names:
-        cost, start = cost_of(name, group.split), 0
-        while start < group.each:
-            stop = min(group.each, start + max(1, int(room / cost)))
-            unit.append(Piece(name, start, stop))
-            room -= (stop - start) * cost
-            start = stop
-            if room < cost:
-                units.append(unit)
-                unit, room = [], UNIT_SECONDS
-    return [*units, unit] if unit else units
-
-
-def seconds(split: AnySplit, pieces: Sequence[Piece]) -> float:
-    return sum((piece.stop - piece.start) * cost_of(piece.name, split) for piece in pieces)
+def cut(group: Group) -> list[tuple[int, int]]:
+    """The index ranges that are the units of a group."""
+    step = max(1, round(UNIT_SECONDS / seconds(group)))
+    return [(start, min(start + step, group.each)) for start in range(0, group.each, step)]
 
 
 def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, Any]:
@@ -81,9 +60,9 @@ def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, 
         "memory_bytes": workers * 250_000_000,
     }
     if source is not None:
-        from tangobench.pipeline.dm_math.files import found_files  # loads the generator and SymPy
+        from tangobench.pipeline.dm_math.files import read_units  # loads the generator and SymPy
 
-        sizes = [file.size for file in found_files(source, groups).values()]
+        sizes = [file.size for file in {unit.inputs.file for unit in read_units(source, groups)}]
         line = f"files    {len(sizes):,} of {source}; each is checked line by line"
         core = 5 + sum(sizes) / 20_000_000
         return needs | {"read_bytes": sum(sizes), "core_seconds": core, "lines": [line]}
@@ -92,16 +71,16 @@ def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, 
         needs["memory_bytes"] += workers * 4 * shard * _BYTES_PER_ROW
     lines, times = [], []
     for group in groups:
-        cuts = cut(group)
-        times.append(sum(seconds(group.split, unit) for unit in cuts))
+        times.append(group.each * seconds(group))
         label = group.split if isinstance(spec, Spec) else group.config
+        count = units(len(cut(group)))
         lines.append(
-            f"{label:<11}  {group.each:,} of each of {len(group.names)} in {units(len(cuts))}, "
+            f"{label:<11}  {group.each:,} of each of {len(group.names)} in {count}, "
             f"{duration(times[-1])} of one core"
             + ("" if group.split == "train" else "; one draw in 16 is accepted")
         )
         if RARE in group.names:
             rare = f"{RARE.partition('/')[0]} keeps one draw in {RAREST:,.0f}"
-            time = duration(group.each * cost_of(RARE, group.split))
+            time = duration(group.each * seconds_of(RARE, group.split))
             lines.append(f"{'':<11}  {rare}: {time} of these")
     return needs | {"core_seconds": sum(times), "lines": lines}

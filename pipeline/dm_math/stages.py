@@ -1,4 +1,4 @@
-"""One example of the math datasets by its address, and the stages: draw, audit, assemble.
+"""One example of the math datasets by its address, and the stages: draw, assemble.
 
 - `draw` depends on (seed, split, combination, index) alone: each attempt seeds all generators from
   a hash of (seed, split, combination name, index, attempt).
@@ -6,13 +6,13 @@
   (upstream's limits), or the question belongs to the other split; then the next attempt follows.
 - Order of rows: index-major. Row r of a group is example r // n of combination r % n, so every
   prefix and every shard holds all n combinations equally.
-- The audit reads every question back from its tokens: its hash must allow it in its split.
+- A shard is assembled after every question was read back: its hash must allow it in its split.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple, TypedDict
@@ -20,12 +20,12 @@ from typing import Any, Final, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
-from tangobench.errors import InputError
+from tangobench.errors import CorruptionError, InputError
 from tangobench.pipeline.core import build, shards
 from tangobench.pipeline.core.arrays import offsets_of, pack, unpack
 from tangobench.pipeline.core.build import Arguments, Output, Stage
-from tangobench.pipeline.core.hashing import canonical_json
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.dm_math import fast, spec, vocabulary
 from tangobench.pipeline.dm_math.generator import Generator
@@ -104,112 +104,97 @@ class Found(NamedTuple):
     last: int
 
 
+Blocks = tuple[tuple[Found, ...], ...]
+"""An index range: of all combinations together, or a block for each; rows index after index."""
+
+
 @dataclass(frozen=True, slots=True)
 class DrawArgs(Arguments):
-    """Pieces (name, first index, index after the last) of a split, and what draws them."""
+    """Examples `start` to `stop` of every combination of a config, and what draws them."""
 
     generator: dict[str, Any]
     seed: int
+    config: str
     split: AnySplit
-    pieces: tuple[tuple[str, int, int], ...]
-
-    def key(self) -> Any:
-        return self.plain()
+    start: int
+    stop: int
 
 
 class DrawResult(TypedDict):
-    """Rejected draws by combination, in the order of REJECTIONS, and the longest row."""
+    """Rejected draws of each combination, in the order of REJECTIONS, and the longest row."""
 
-    rejected: dict[str, list[int]]
+    rejected: list[list[int]]
     longest: int
 
 
 def draw_unit(args: DrawArgs, _store: Store) -> Output[DrawResult]:
-    return rows_unit(
-        (name, draw(args.seed, args.split, name, index))
-        for name, first, last in args.pieces
-        for index in range(first, last)
-    )
+    indices = range(args.start, args.stop)
+    names = spec.CONFIGS[args.config]  # drawn one after the other: the same code again is faster
+    return rows_unit([[draw(args.seed, args.split, name, i) for i in indices] for name in names])
 
 
-def rows_unit(examples: Iterable[tuple[str, Draw]]) -> Output[DrawResult]:
-    """Encoded examples (of combinations by name), and what was rejected."""
-    encoded = []
-    rejected: dict[str, list[int]] = {}
-    for name, example in examples:
-        encoded.append(vocabulary.encode(example.question, example.answer))
-        before = rejected.get(name, [0] * len(REJECTIONS))
-        rejected[name] = [a + b for a, b in zip(before, example.rejected.values(), strict=True)]
+def rows_unit(drawn: Sequence[Sequence[Draw]]) -> Output[DrawResult]:
+    """Equally many examples of some combinations, encoded, index after index.
+
+    The object also has a digest of each question, by which repeats are counted.
+    """
+    encoded = [
+        vocabulary.encode(one.question, one.answer)
+        for index in zip(*drawn, strict=True)
+        for one in index
+    ]
     rows, starts = zip(*encoded, strict=True)
     lengths = [*map(len, rows)]
     arrays = {
         "tokens": np.concatenate(rows),
         "offsets": offsets_of(lengths),
         "target_start": np.array(starts, np.uint16),
+        "digest": np.array(
+            [xxhash.xxh3_64_intdigest(row[:start]) for row, start in encoded], np.uint64
+        ),
     }
+    counts = ((one.rejected.values() for one in examples) for examples in drawn)
+    rejected = [[sum(column) for column in zip(*rows, strict=True)] for rows in counts]
     return Output(pack(arrays), {"rejected": rejected, "longest": max(lengths)})
 
 
 @dataclass(frozen=True, slots=True)
-class AuditArgs(Arguments):
-    """Where the examples of some sets (name, split, places) are."""
-
-    sets: tuple[tuple[str, AnySplit, tuple[Found, ...]], ...]
-
-
-class AuditResult(TypedDict):
-    """[name, split, distinct questions, those whose hash belongs to the other side] of each set."""
-
-    sets: list[tuple[str, AnySplit, int, int]]
-
-
-def audit_questions(args: AuditArgs, store: Store) -> Output[AuditResult]:
-    """How many questions of each set are distinct, and how many of them its split may not have."""
-    sets = []
-    for name, split, found in args.sets:
-        rows, starts = _read(store, found)
-        data = rows.values.to_numpy().tobytes()
-        bounds = zip(rows.offsets.to_pylist(), starts.tolist(), strict=False)
-        questions = {data[offset : offset + start] for offset, start in bounds}
-        misplaced = sum(split_of(vocabulary.text(q)) != side_of(split) for q in questions)
-        sets.append((name, split, len(questions), misplaced))
-    result: AuditResult = {"sets": sets}
-    return Output(canonical_json(result), result)
-
-
-@dataclass(frozen=True, slots=True)
 class AssembleArgs(Arguments):
-    """Places of an index range of each combination; `first` is the number of the first one."""
+    """Rows of a split, of all combinations, whose numbers are `first` to `last`."""
 
-    found: tuple[tuple[Found, ...], ...]
+    split: AnySplit
+    blocks: Blocks
     batch_rows: int
-    first: int = 0
-
-    def key(self) -> Any:
-        return self.plain()
+    first: int
+    last: int
 
 
 def assemble_shard(args: AssembleArgs, store: Store) -> build.Streamed[build.ShardResult]:
-    """One shard: the examples of an index range of all combinations, index after index."""
-    rows, starts = _read(store, (found for combination in args.found for found in combination))
-    combinations = len(args.found)
-    each = len(starts) // combinations
-    order = np.arange(len(starts)).reshape(combinations, each).T.reshape(-1)
-    tokens = rows.take(pa.array(order))
-    numbers = np.arange(args.first, args.first + combinations, dtype=np.uint8)
+    """One shard, if every question, read back from its tokens, may be in its split."""
+    rows, starts = _read(store, args.blocks)
+    tokens, offsets = rows.values.to_numpy(), rows.offsets.to_numpy()
+    text, bounds = vocabulary.text, zip(offsets.tolist(), starts.tolist(), strict=False)
+    data, side = tokens.tobytes(), side_of(args.split)
+    if misplaced := sum(split_of(text(data[at : at + size])) != side for at, size in bounds):
+        raise CorruptionError(
+            f"{misplaced} questions of {args.split} belong to the other side",
+            kind="splits-overlap",
+            fix="the unit store is damaged: remove it and build again",
+        )
+    numbers = np.arange(args.first, args.last, dtype=np.uint8)
     columns = {
-        "tokens": shards.lists(tokens.values.to_numpy(), tokens.offsets.to_numpy()),
-        "target_start": shards.scalars(starts[order]),
-        "combination": shards.scalars(np.tile(numbers, each)),
+        "tokens": shards.lists(tokens, offsets),
+        "target_start": shards.scalars(starts),
+        "combination": shards.scalars(np.tile(numbers, len(starts) // len(numbers))),
     }
     return build.shard_unit(columns, batch_rows=args.batch_rows)
 
 
-def _read(store: Store, found: Iterable[Found]) -> tuple[pa.ListArray, npt.NDArray[np.uint16]]:
-    """Tokens and target starts of some rows of stored units."""
+def _read(store: Store, blocks: Blocks) -> tuple[pa.ListArray, npt.NDArray[np.uint16]]:
+    """Tokens and target starts of an index range, index after index."""
     opened = cache(lambda address: unpack(store.read(address)))
     tokens, lengths, starts = [], [], []
-    for address, first, last in found:
+    for address, first, last in (found for block in blocks for found in block):
         unit = opened(address)
         bounds = unit["offsets"][first : last + 1]
         tokens.append(unit["tokens"][bounds[0] : bounds[-1]])
@@ -217,9 +202,9 @@ def _read(store: Store, found: Iterable[Found]) -> tuple[pa.ListArray, npt.NDArr
         starts.append(unit["target_start"][first:last])
     offsets = offsets_of(np.concatenate(lengths)).astype(np.int32)
     rows = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(tokens)))
-    return rows, np.concatenate(starts)
+    order = np.arange(len(rows)).reshape(len(blocks), -1).T.reshape(-1)
+    return rows.take(pa.array(order)), np.concatenate(starts)[order]
 
 
-DRAW: Final = Stage("dm-draw", 2, draw_unit)
-AUDIT: Final = Stage("dm-audit", 3, audit_questions)
-ASSEMBLE: Final = Stage("dm-assemble", 2, assemble_shard)
+DRAW: Final = Stage("dm-draw", 3, draw_unit)
+ASSEMBLE: Final = Stage("dm-assemble", 3, assemble_shard)

@@ -16,16 +16,8 @@ from tangobench.pipeline.core.spec import load_spec, manifest_file
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.dm_math import build as dm_math
 from tangobench.pipeline.dm_math import plan, stages, why
-from tangobench.pipeline.dm_math.spec import NAMES, SPLITS, Group, Spec
-from tangobench.pipeline.dm_math.stages import (
-    REJECTIONS,
-    AuditArgs,
-    DrawArgs,
-    Found,
-    audit_questions,
-    draw,
-    draw_unit,
-)
+from tangobench.pipeline.dm_math.spec import CONFIGS, NAMES, SPLITS, Group, Spec
+from tangobench.pipeline.dm_math.stages import REJECTIONS, Draw, draw, rows_unit
 from tangobench.pipeline.dm_math.vocabulary import decode
 from tangobench.pipeline.reading import open_dataset
 
@@ -102,18 +94,20 @@ def test_the_lock_counts_every_draw(data):
     )
 
 
-def test_the_audit_counts_repeats_and_misplaced_questions(tmp_path):
-    store = open_store(str(tmp_path))
-    name = "numbers__list_prime_factors/easy"
-    output = draw_unit(DrawArgs({}, 0, "train", ((name, 0, 60),)), store)
-    address = store.put("key", output.data, output.result).address
-    train = (Found(address, 0, 60), Found(address, 0, 5))
-    both = ((name, "train", train), (name, "validation", (Found(address, 0, 3),)))
-    output = audit_questions(AuditArgs(both), store)
-    result = store.put("audit", output.data, output.result).result
-    (_, _, drawn, wrong), (_, _, held, shared) = result["sets"]
-    assert drawn <= 60 and wrong == 0
-    assert held == shared == 3
+@pytest.mark.parametrize("config", ["default", "extrapolate"])
+def test_repeats_are_counted_in_a_combination_or_a_whole_part(config, tmp_path):
+    store, names = open_store(str(tmp_path)), CONFIGS[config]
+    group = Group(config, "train", 4, 4)
+    rejected = dict.fromkeys(REJECTIONS, 0)
+    cuts, records = [(0, 3), (3, 4)], []
+    for start, stop in cuts:  # one question twice in each combination, and the same in all
+        texts = [f"What is {index // 2}?" for index in range(start, stop)]
+        output = rows_unit([[Draw(text, "1", rejected) for text in texts]] * len(names))
+        records.append(store.put(str(start), output.data, output.result))
+    drawn = dm_math.Drawn(group, [cuts], iter(records))
+    drawn.count_repeats(store)
+    whole = 4 * len(names) - 2
+    assert drawn.repeated == ([2] * len(names) if config == "default" else [whole])
 
 
 def test_a_store_whose_splits_overlap_is_refused(tmp_path, monkeypatch):
@@ -127,36 +121,32 @@ def test_a_store_whose_splits_overlap_is_refused(tmp_path, monkeypatch):
 @given(per=st.integers(1, 5000), split=st.sampled_from(SPLITS))
 def test_units_cover_every_example_once_and_cost_alike(per, split):
     group = Group("default", split, per, per)
-    units = plan.cut(group)
-    seen = dict.fromkeys(NAMES, 0)
-    for unit in units:
-        for piece in unit:
-            assert piece.start == seen[piece.name] < piece.stop
-            seen[piece.name] = piece.stop
-    assert set(seen.values()) == {per}
-    costs = [plan.seconds(split, unit) for unit in units]
-    assert all(0.9 * plan.UNIT_SECONDS < cost < 1.1 * plan.UNIT_SECONDS for cost in costs[:-1])
+    ranges = plan.cut(group)
+    assert [index for a, b in ranges for index in range(a, b)] == list(range(per))
+    costs = [(b - a) * plan.seconds(group) for a, b in ranges]
+    assert all(0.8 * plan.UNIT_SECONDS < cost < 1.2 * plan.UNIT_SECONDS for cost in costs[:-1])
+    assert costs[-1] < 1.2 * plan.UNIT_SECONDS
 
 
 @given(per=st.integers(1, 400), data=st.data())
-def test_any_range_is_found_again_in_the_units(per, data):
+@pytest.mark.parametrize("apart", [False, True], ids=["together", "a block for each"])
+def test_any_range_is_found_again_in_the_units(apart, per, data):
     group = Group("default", "validation", per, per)
-    units = plan.cut(group)
-    found = {"size": 0, "result": {"rejected": {}, "longest": 1}}
-    records = [Record(key="", address=str(n), **found) for n in range(len(units))]
-    drawn = dm_math.Drawn(group, units, records)
-    name = data.draw(st.sampled_from(NAMES))
+    blocks = [[(0, per)]] * len(NAMES) if apart else [plan.cut(group)]
+    width = 1 if apart else len(NAMES)
+    result = {"rejected": [[0] * len(REJECTIONS)] * width, "longest": 1}
+    ranges = [bounds for block in blocks for bounds in block]
+    records = [Record(key="", address=str(n), size=0, result=result) for n in range(len(ranges))]
+    drawn = dm_math.Drawn(group, blocks, iter(records))
     start = data.draw(st.integers(0, per - 1))
     stop = data.draw(st.integers(start + 1, per))
-    indices = []
-    for found in drawn.find(name, start, stop):
-        rows = [
-            (piece.name, index)
-            for piece in units[int(found.address)]
-            for index in range(piece.start, piece.stop)
-        ]
-        indices += rows[found.first : found.last]
-    assert indices == [(name, index) for index in range(start, stop)]
+    wanted = [divmod(row, width) for row in range(width * start, width * stop)]
+    for block in drawn.find(start, stop):
+        found = []
+        for address, first, last in block:
+            begin = ranges[int(address)][0]
+            found += [divmod(width * begin + row, width) for row in range(first, last)]
+        assert found == wanted
 
 
 def test_records_are_plain(data):
@@ -224,6 +214,7 @@ def test_unit_keys_name_all_that_decides_their_rows():
     with pytest.raises(Seen):
         dm_math.build(load_spec(Spec, "dm_math", "sample"), None, Job())
     key = units[0].key()
-    assert set(key) == {"generator", "seed", "split", "pieces"}
-    assert set(key["generator"]) == {"generator", "version", "files_sha256", "sympy", "patch"}
-    assert json.loads(json.dumps(key)) == {**key, "pieces": [list(p) for p in key["pieces"]]}
+    identity, *address = key
+    assert set(identity) == {"generator", "version", "files_sha256", "sympy", "patch"}
+    assert address == [0, "default", "train", *plan.cut(Group("default", "train", 8, 8))[0]]
+    assert json.loads(json.dumps(key)) == key
