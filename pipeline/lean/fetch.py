@@ -279,31 +279,17 @@ def _has_tree(git_dir: Path, commit: str) -> bool:
 
 
 def sample_repository() -> Path:
-    """The git directory of the packaged sample, made once in the cache."""
-    git_dir = cache_folder() / f"sample-{SAMPLE_COMMIT[:24]}"
-    if _whole(git_dir):
-        return git_dir
-    lock, made = git_dir.with_suffix(".lock"), git_dir.with_suffix(".partial")
-    with exclusive(lock, wait_seconds=_WAIT_SECONDS), explain_os_errors(git_dir, 0):
-        if _whole(git_dir):  # somebody was faster
+    """The git directory of the packaged sample, made in the cache; made again if it is damaged."""
+    with _cached(f"sample {SAMPLE_COMMIT}") as git_dir:
+        with contextlib.suppress(CorruptionError):
+            reading.read_files(git_dir, reading.list_files(git_dir, SAMPLE_COMMIT, "").files)
             return git_dir
-        for left in (made, git_dir):  # of a process that was killed, or damaged
-            if left.exists():
-                shutil.rmtree(left)
-        commit = write_repository(made, package_files())
+        shutil.rmtree(git_dir)
+        commit = write_repository(git_dir, package_files())
         if commit != SAMPLE_COMMIT:
-            shutil.rmtree(made)
             message = f"the packaged sample gives commit {commit}, expected {SAMPLE_COMMIT}"
             raise CorruptionError(message, kind="sample-damaged", fix="install the package again")
-        return made.rename(git_dir)
-
-
-def _whole(git_dir: Path) -> bool:
-    """Whether every object of the sample is there and is what its id says."""
-    with contextlib.suppress(CorruptionError, InputError):
-        reading.read_files(git_dir, reading.list_files(git_dir, SAMPLE_COMMIT, "").files)
-        return True
-    return False
+        return git_dir
 
 
 def package_files() -> dict[str, bytes]:
