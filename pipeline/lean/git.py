@@ -5,7 +5,7 @@
   Replacement refs and `GIT_*` variables of the caller have no effect; git has a time limit.
 - The commit asked for is the commit read: its id is checked against its own bytes, and so is every
   tree and every blob that is used.
-- Paths are counted before they are listed: a repository of 100 kB may name 10¹⁰ of them.
+- Listed paths have a limit: a repository of 100 kB may name 10¹⁰ of them.
 - Only regular files count; links, submodules, odd paths and large files are left out and counted.
 """
 
@@ -32,8 +32,8 @@ from tangobench.pipeline.core.files import explain_os_errors
 SECONDS: Final = 600.0  # for a call of git, or one pass over a list of objects
 _SECONDS_FOR_REFS: Final = 60.0
 _MAX_SMALL: Final = 4096  # bytes of HEAD, commondir or a work tree's .git
-_MAX_DEPTH: Final = 1100  # folders; Mathlib has 7, git itself stops between 2,000 and 5,000
-_MAX_ENTRIES: Final = 1_000_000  # files and folders under a root; Mathlib has 4,000
+_MAX_PATHS: Final = 1 << 27  # bytes of all listed paths with their entries; Mathlib has 0.5 MB
+_ENTRY: Final = 100  # bytes of an entry beside its path
 _MAX_PATH: Final = 4096  # bytes
 _MAX_TREE: Final = 1 << 26  # bytes of one tree object, or of all packed refs
 _MAX_BYTES: Final = 1 << 33  # of all wanted files together; Mathlib has 60 MB
@@ -128,8 +128,32 @@ def opened(git_dir: Path) -> Iterator[git.Repo]:
             except git.InvalidGitRepositoryError:
                 raise not_a_repository(git_dir) from None
         repo.git = ClosedGit(folder)
-        with repo:
+        with repo, _in_time(repo.git):
             yield repo
+
+
+@contextlib.contextmanager
+def _in_time(asked: ClosedGit) -> Iterator[None]:
+    """Kill the git that reads objects after `SECONDS`: a FIFO would block it for ever."""
+    late, seconds = threading.Event(), SECONDS
+
+    def kill() -> None:
+        late.set()
+        for process in (asked.cat_file_all, asked.cat_file_header):
+            if process is not None and process.proc is not None:
+                process.proc.kill()
+
+    timer = threading.Timer(seconds, kill)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    except CorruptionError:
+        if late.is_set():
+            raise timed_out("git cat-file", seconds) from None
+        raise
+    finally:
+        timer.cancel()
 
 
 def start_of(path: Path) -> bytes:
@@ -150,46 +174,21 @@ def _objects(
     repo: git.Repo, kind: str, named: Sequence[tuple[str, str]], most: int | None = None
 ) -> Iterator[bytes]:
     """Objects of one kind by (path, id), of `most` bytes each, each checked against its id."""
-    with _in_time(repo):
-        for path, ident in named:
-            size = 0 if most is None else _answer(repo.git.get_object_header, path, ident)[2]
-            if size > (most or 0):
-                raise _too_much(path, f"a {kind} of {size:,} bytes")
-            data: bytes = _answer(repo.git.get_object_data, path, ident)[3]
-            if object_id(kind.encode(), data) != ident:  # the kind is part of the id
-                raise _damaged(path, ident, "does not match its id")
-            yield data
+    for path, ident in named:
+        size = 0 if most is None else _answer(repo.git.get_object_header, path, ident)[2]
+        if size > (most or 0):
+            raise _too_much(path, f"a {kind} of {size:,} bytes")
+        data: bytes = _answer(repo.git.get_object_data, path, ident)[3]
+        if object_id(kind.encode(), data) != ident:  # the kind is part of the id
+            raise _damaged(path, ident, "does not match its id")
+        yield data
 
 
 def _answer(ask: Callable[[str], Any], path: str, ident: str) -> Any:
     try:
         return ask(ident)
     except (ValueError, OSError):
-        raise _damaged(path, ident, "is missing from the object database") from None
-
-
-@contextlib.contextmanager
-def _in_time(repo: git.Repo) -> Iterator[None]:
-    """Kill GitPython's persistent git if the block takes longer: a FIFO would block it for ever."""
-    late, seconds = threading.Event(), SECONDS
-
-    def kill() -> None:
-        late.set()
-        for process in (repo.git.cat_file_all, repo.git.cat_file_header):
-            if process is not None and process.proc is not None:
-                process.proc.kill()
-
-    timer = threading.Timer(seconds, kill)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except CorruptionError:
-        if late.is_set():
-            raise timed_out("git cat-file", seconds) from None
-        raise
-    finally:
-        timer.cancel()
+        raise _missing(path, ident) from None
 
 
 def object_id(kind: bytes, data: bytes) -> str:
@@ -221,9 +220,7 @@ def list_files(git_dir: Path, commit: str, root: str, *, max_bytes: int = 1 << 6
         tree, found = _entries(repo, git_dir, commit, root)
         judged = [(refusal(mode, path), path, ident) for mode, path, ident in found]
         wanted = [(path.decode(), ident) for reason, path, ident in judged if reason is None]
-        with _in_time(repo):
-            header = repo.git.get_object_header
-            every = [File(*named, _answer(header, *named)[2]) for named in wanted]
+        every = _sized(repo, wanted)
         others = [] if wanted else _entries(repo, git_dir, commit, "")[1]
         toolchain = _toolchain(repo, found)
     rejected = Counter(reason for reason, _, _ in judged if reason)
@@ -239,6 +236,21 @@ def list_files(git_dir: Path, commit: str, root: str, *, max_bytes: int = 1 << 6
     if sum(file.size for file in files) > _MAX_BYTES:
         raise _too_much(git_dir, f".lean files of more than {_MAX_BYTES:,} bytes together")
     return Listing(commit, tree, tuple(files), dict(sorted((+rejected).items())), toolchain)
+
+
+def _sized(repo: git.Repo, wanted: Sequence[tuple[str, str]]) -> list[File]:
+    """Files with their sizes, all asked for at once: a request for each takes twice as long."""
+    with tempfile.TemporaryFile(dir=repo.git_dir) as asked:
+        asked.write("".join(f"{ident}\n" for _, ident in wanted).encode())
+        asked.seek(0)
+        _, answer, _ = repo.git.run("cat-file", "--batch-check", istream=asked)
+    found = dict(line.split()[::2] for line in answer.decode().splitlines())
+    files = []
+    for path, ident in wanted:
+        if not found.get(ident, "").isdecimal():  # "ID missing", or no answer at all
+            raise _missing(path, ident)
+        files.append(File(path, ident, int(found[ident])))
+    return files
 
 
 def refusal(mode: int, raw: bytes) -> str | None:
@@ -265,7 +277,9 @@ def wanted_blobs(git_dir: Path, commit: str, root: str) -> set[str]:
 
 
 def _toolchain(repo: git.Repo, found: Sequence[Entry]) -> str | None:
-    named = [("lean-toolchain", ident) for _, path, ident in found if path == _TOOLCHAIN]
+    named = [
+        (path.decode(), i) for mode, path, i in found if path == _TOOLCHAIN and mode in _REGULAR
+    ]
     with contextlib.suppress(TangobenchError, UnicodeDecodeError):
         text = b"".join(_objects(repo, "blob", named[:1], _MAX_TOOLCHAIN)).decode("ascii").strip()
         return text if text.isprintable() and text else None
@@ -292,57 +306,26 @@ def batches(files: Sequence[File], batch_bytes: int) -> list[list[File]]:
 
 
 def _entries(repo: git.Repo, git_dir: Path, commit: str, root: str) -> tuple[str, list[Entry]]:
-    """The commit's tree; mode, path and id of `lean-toolchain` and of all files under `root`."""
+    """The commit's tree; mode, path and id of all files under `root` and of `lean-toolchain`."""
     (data,) = _objects(repo, "commit", [(f"commit {commit}", commit)], _MAX_TREE)
-    tree = start = data.split(b"\n", 1)[0].removeprefix(b"tree ").decode(errors="replace")
-    top = [entry for entry in _tree(repo, "/", tree) if entry[1] == _TOOLCHAIN]
-    prefix = b""
-    for name in filter(None, root.encode().split(b"/")):
-        inside = _tree(repo, f"/{prefix.decode()}", start)
-        folders = {entry[1]: entry[2] for entry in inside if entry[0] == _FOLDER}
-        if name not in folders:
-            return tree, []
-        start, prefix = folders[name], prefix + name + b"/"
-    trees = _read_trees(repo, git_dir, start)
-    return tree, [*(e for e in top if e[0] in _REGULAR), *_expanded(trees, start, prefix)]
-
-
-def _read_trees(repo: git.Repo, git_dir: Path, root: str) -> dict[str, list[Entry]]:
-    """Every tree below one, by id, if their paths are not too many.
-
-    A level holds the distinct trees of one depth and how many paths lead to each.
-    """
+    top = data.split(b"\n", 1)[0].removeprefix(b"tree ").decode(errors="replace")
+    under, room = "".join(f"{part}/" for part in root.split("/") if part).encode(), _MAX_PATHS
     trees: dict[str, list[Entry]] = {}
-    level, total = Counter({root: 1}), 0
-    for _ in range(_MAX_DEPTH):
-        below: Counter[str] = Counter()
-        for ident, paths in level.items():
-            if ident not in trees:
-                trees[ident] = _tree(repo, "/", ident)
-            total += paths * len(trees[ident])
-            for mode, _, inner in trees[ident]:
-                if mode == _FOLDER:
-                    below[inner] += paths
-        if total > _MAX_ENTRIES:
-            raise _too_much(git_dir, f"more than {_MAX_ENTRIES:,} paths")
-        if not below:
-            return trees
-        level = below
-    raise _too_much(git_dir, f"folders nested more than {_MAX_DEPTH} deep")
-
-
-def _expanded(trees: dict[str, list[Entry]], root: str, prefix: bytes) -> Iterator[Entry]:
-    waiting = [(root, prefix)]
+    found, waiting = [], [(top, b"")]
     while waiting:
         ident, folder = waiting.pop()
+        if ident not in trees:
+            trees[ident] = _tree(repo, "/", ident)
         for mode, name, inner in trees[ident]:
             path = folder + (name if b"/" not in name else b"//" + name)  # an empty part is refused
-            if mode != _FOLDER:
-                yield mode, path, inner
-            elif len(path) < _MAX_PATH:
+            room -= len(path) + _ENTRY
+            if mode == _FOLDER and (path + b"/").startswith(under[: len(path) + 1]):
                 waiting.append((inner, path + b"/"))
-            else:
-                raise _too_much(path[:80].decode(errors="replace"), "a path that is too long")
+            elif mode != _FOLDER and (path.startswith(under) or path == _TOOLCHAIN):
+                found.append((mode, path, inner))
+        if room < 0:
+            raise _too_much(git_dir, f"paths of more than {_MAX_PATHS:,} bytes together")
+    return top, found
 
 
 def _tree(repo: git.Repo, path: str, ident: str) -> list[Entry]:
@@ -371,6 +354,10 @@ def _too_much(where: Path | str, what: str) -> InputError:
 def _damaged(path: str, ident: str, how: str) -> CorruptionError:
     message, fix = f"{path}: object {ident} {how}", "clone the repository again"
     return CorruptionError(message, kind="blob-damaged", fix=fix, path=path)
+
+
+def _missing(path: str, ident: str) -> CorruptionError:
+    return _damaged(path, ident, "is missing from the object database")
 
 
 def timed_out(what: str, seconds: float) -> ResourceError:
