@@ -49,18 +49,16 @@ _BATCH: Final = 16
 
 
 class Checker(Protocol):
-    """Something that lets Lean judge."""
+    """Something that lets Lean judge.
+
+    `prepare` raises `lean-unavailable` if there is no Lean to ask. `check` calls `decided` with
+    each task's number and verdict, once, as they come.
+    """
 
     @property
     def name(self) -> str: ...
-
-    def prepare(self) -> None:
-        """Raise `lean-unavailable` if there is no Lean to ask."""
-        ...
-
-    def check(self, tasks: Sequence[Task], decided: Decided) -> None:
-        """Call `decided` with each task's number and verdict, once, as they come."""
-        ...
+    def prepare(self) -> None: ...
+    def check(self, tasks: Sequence[Task], decided: Decided) -> None: ...
 
 
 class ProofLog:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from tangobench.errors import ResourceError
 from tangobench.pipeline.lean.commands import matches
@@ -123,15 +123,8 @@ def theorem_at(source: bytes, proof_start: int) -> Declaration | None:
     return next((d for d in extract(source, kinds) if d.proof_start == proof_start), None)
 
 
-class Place(NamedTuple):
-    """A theorem in its file."""
-
-    start: int  # of its command, with `open … in`
-    name: str  # in full
-
-
-def place_of(task: Task) -> Place | None:
-    """Where the theorem's command starts and what Lean calls it; None inside `mutual`."""
+def place_of(task: Task) -> tuple[int, str] | None:
+    """Where the command (with `open … in`) starts, and the full name; None inside `mutual`."""
     code = mask(task.source)
     scopes: list[str] = []  # open namespaces by their names, sections as "", `mutual` as itself
     for command in matches(b"\n" + code):
@@ -139,7 +132,7 @@ def place_of(task: Task) -> Place | None:
             name = task.theorem.name
             outer = [] if name.startswith("_root_.") else filter(None, scopes)
             full = ".".join([*outer, name.removeprefix("_root_.")])
-            return None if "mutual" in scopes else Place(command.start(), full)
+            return None if "mutual" in scopes else (command.start(), full)
         named = _SCOPE_NAME.match(code, command.end() - 1)
         parts = task.source[slice(*named.span(1))].decode().split(".") if named else [""]
         opened = {b"namespace": parts, b"section": [""] * len(parts), b"mutual": ["mutual"]}

@@ -288,7 +288,16 @@ def run_lean(
         folder = Path(work)
         file, printed = folder / "All.lean", folder / "printed"
         file.write_text(write(folder) + _last_command(folder / RESULTS), encoding="utf-8")
-        child = _start(_command(base, folder, file), base, printed)
+        with printed.open("wb") as output:
+            child = subprocess.Popen(
+                _command(base, folder, file),
+                cwd=base,
+                env={"LEAN_PATH": str(base / "lib"), "PATH": os.defpath, "HOME": str(base)},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
         last: list[str] = []
         try:
             for last in _lines(child, folder / RESULTS, seconds):
@@ -354,16 +363,3 @@ def _command(base: Path, folder: Path, file: Path) -> list[str]:
         *(f"--allow-fs-write={folder}", "--no-warnings", "--stack-size=4000"),
         *("--require", str(guard), str(base / "package" / "lean.js"), "--json", str(file)),
     ]
-
-
-def _start(command: list[str], base: Path, printed: Path) -> subprocess.Popen[bytes]:
-    with printed.open("wb") as file:
-        return subprocess.Popen(
-            command,
-            cwd=base,
-            env={"LEAN_PATH": str(base / "lib"), "PATH": os.defpath, "HOME": str(base)},
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
