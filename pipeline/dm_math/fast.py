@@ -250,7 +250,7 @@ def _polynomials(generator: Generator) -> None:
             for coefficient, _, powers in self._monomials:
                 place = powers if isinstance(powers, tuple) else (powers,)
                 terms[place] = terms.get(place, 0) + _plain(coefficient)
-            variables = self._monomials[0][1] if self._monomials else ()
+            variables: Any = self._monomials[0][1] if self._monomials else ()
             several = isinstance(variables, (list, tuple))
             return Polynomial(terms, [v.name for v in (variables if several else [variables])])
 

@@ -145,13 +145,12 @@ def rows_unit(drawn: Sequence[Sequence[Draw]]) -> Output[DrawResult]:
     ]
     rows, starts = zip(*encoded, strict=True)
     lengths = [*map(len, rows)]
+    questions = [row[:start].tobytes() for row, start in encoded]
     arrays = {
         "tokens": np.concatenate(rows),
         "offsets": offsets_of(lengths),
         "target_start": np.array(starts, np.uint16),
-        "digest": np.array(
-            [xxhash.xxh3_64_intdigest(row[:start]) for row, start in encoded], np.uint64
-        ),
+        "digest": np.array([xxhash.xxh3_64_intdigest(q) for q in questions], np.uint64),
     }
     counts = ((one.rejected.values() for one in examples) for examples in drawn)
     rejected = [[sum(column) for column in zip(*rows, strict=True)] for rows in counts]
