@@ -14,13 +14,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import repeat
 from typing import Literal
 
 from tangobench.eval.render import Table
 from tangobench.eval.report import drawing
 from tangobench.eval.report.drawing import Axis, Figure, Scale, Series, c, line, marker, path, text
-
-__all__ = ["Axis", "Figure", "Series", "Table", "forest", "heat_map", "histogram", "plot"]
 
 Box = tuple[float, float, float, float]
 
@@ -56,8 +55,8 @@ class Frame:
         return [
             *parts,
             line("axis", across, (bottom, bottom)),
-            text("label mid", sum(across) / 2, self.height - 8, self.x.axis.label),
-            text("label", 0, 12, self.y.axis.label),
+            text("label mid", sum(across) / 2, self.height - 8, self.x.axis.title),
+            text("label", 0, 12, self.y.axis.title),
         ]
 
 
@@ -68,66 +67,68 @@ def plot(
     x: Axis,
     y: Axis,
     note: str = "",
-    joined: bool = True,
-    dots: Literal["shown", "quiet"] | None = "quiet",
+    dots: Literal["dot", "dot quiet"] | None = "dot quiet",
 ) -> Figure:
-    """Lines with bands, or single points with error bars; quiet dots show under the pointer only.
+    """Lines with bands; series of a single point each are markers with error bars and names.
 
-    A hollow series is somebody else's.
+    Quiet dots show under the pointer only. A hollow series is somebody else's.
     """
-    if not joined:
-        x, y = replace(x, margin=0.08), replace(y, margin=0.08)
+    if points := all(len(item.x) == 1 for item in series):
+        x, y, dots = replace(x, margin=0.08), replace(y, margin=0.08), "dot"
     longest = max((len(item.label) for item in series), default=0)
 
     def draw(width: int) -> tuple[float, list[str]]:
         frame = Frame(width, x, y, series, 24 + 7 * longest)
         parts = frame.axes()
         for item in series:
-            parts += _spread(item, frame, joined=joined)
+            parts += _spread(item, frame)
         for item in series:
-            if joined:
+            if not points:
                 places = path(frame.places(item.x, item.y))
                 parts.append(f'<polyline class="line s-{item.key}" points="{places}"/>')
             parts += _dots(item, frame, dots) if dots else []
-        return frame.height, parts + (_labels(series, frame, joined=joined) if frame.wide else [])
+        return frame.height, parts + (_labels(series, frame) if frame.wide else [])
 
     names = ", ".join(item.label for item in series)
-    legend = [(_icon(item, joined=joined), item.label) for item in series]
-    description = f"{y.label} against {x.label}: {names}."
+    legend = [(_icon(item), item.label) for item in series]
+    description = f"{y.title} against {x.title}: {names}."
     return drawing.figure(title, description, note, _table_of(series, x, y), draw, legend)
 
 
-def _spread(item: Series, frame: Frame, *, joined: bool) -> list[str]:
-    """The area between a series' low and high, or a bar at each of its points."""
+def _spread(item: Series, frame: Frame) -> list[str]:
+    """The area between a series' low and high, or a bar at its only point."""
     low, high = (frame.places(item.x, ends) if ends else [] for ends in (item.low, item.high))
-    if joined and low:
+    if len(low) > 1:
         return [f'<polygon class="band s-{item.key}" points="{path([*high, *reversed(low)])}"/>']
     ends = zip(low, high, strict=True)
     return [line(f"error s-{item.key}", (a[0], a[0]), (a[1], b[1])) for a, b in ends]
 
 
-def _dots(item: Series, frame: Frame, look: str) -> list[str]:
-    kind = {"quiet": "dot quiet"}.get(look, "dot hollow" if item.hollow else "dot")
+def _look(item: Series, kind: str = "dot") -> str:
+    return f"{kind}{' hollow' if item.hollow else ''} s-{item.key}"
+
+
+def _dots(item: Series, frame: Frame, kind: str) -> list[str]:
     parts = []
     for a, b in zip(item.x, item.y, strict=True):
         tip = escape(f"{item.label}: {frame.y.axis.text(b)} at {frame.x.axis.text(a)}")
         x, y = frame.x(a), frame.y(b)
         parts.append(
-            f'<g class="{kind} s-{item.key}" data-tip="{tip}">{marker(item.key, x, y)}'
+            f'<g class="{_look(item, kind)}" data-tip="{tip}">{marker(item.key, x, y)}'
             f'<circle class="reach" cx="{c(x)}" cy="{c(y)}" r="11"/></g>'
         )
     return parts
 
 
-def _labels(series: Sequence[Series], frame: Frame, *, joined: bool) -> list[str]:
+def _labels(series: Sequence[Series], frame: Frame) -> list[str]:
     """Names right of lines and beside points, at the nearest place where they touch nothing."""
-    taken = [] if joined else [_mark(item, frame) for item in series]
+    taken = [_mark(item, frame) for item in series if len(item.x) == 1]
     shifts = sorted(range(-150, 151, 3), key=abs)
     parts = []
     for item in sorted(series, key=lambda item: frame.y(item.y[-1])):
         x, y = frame.x(item.x[-1]), frame.y(item.y[-1])
         wide = 7.2 * len(item.label)
-        sides = [frame.right + 10] if joined else [x + 12, x - 12 - wide]
+        sides = [x + 12, x - 12 - wide] if len(item.x) == 1 else [frame.right + 10]
         boxes = [(at, y + up - 9, at + wide, y + up + 9) for up in shifts for at in sides]
         inside = [b for b in boxes if b[0] >= 0 and b[2] <= frame.width and b[3] <= frame.height]
         free = [box for box in inside if not any(_overlap(box, other) for other in taken)]
@@ -148,12 +149,11 @@ def _overlap(one: Box, two: Box) -> bool:
     return one[0] < two[2] and two[0] < one[2] and one[1] < two[3] and two[1] < one[3]
 
 
-def _icon(item: Series, *, joined: bool) -> str:
+def _icon(item: Series) -> str:
     """The series as it looks in the chart, for the legend."""
     shape = f'<path class="line s-{item.key}" d="M1 6h24"/>'
-    if not joined:
-        look = "dot hollow" if item.hollow else "dot"
-        shape = f'<g class="{look} s-{item.key}">{marker(item.key, 13, 6)}</g>'
+    if len(item.x) == 1:
+        shape = f'<g class="{_look(item)}">{marker(item.key, 13, 6)}</g>'
     return f'<svg viewBox="0 0 26 12" aria-hidden="true">{shape}</svg>'
 
 
@@ -162,9 +162,10 @@ def _table_of(series: Sequence[Series], x: Axis, y: Axis) -> Table:
     banded = any(item.low for item in series)
     rows = []
     for item in series:
-        for i, (a, b) in enumerate(zip(item.x, item.y, strict=True)):
-            ends = (y.text(item.low[i]), y.text(item.high[i])) if item.low else ("", "")
-            rows.append((item.label, x.text(a), y.text(b), *(ends if banded else ())))
+        ends = zip(item.low, item.high, strict=True) if item.low else repeat(())
+        for a, b, both in zip(item.x, item.y, ends, strict=False):
+            cells = [y.text(end) for end in both] if both else ["", ""]
+            rows.append((item.label, x.text(a), y.text(b), *(cells if banded else ())))
     head = ("", x.label, y.label, *(("low", "high") if banded else ()))
     return Table(columns=head, rows=rows)
 
@@ -212,11 +213,9 @@ def heat_map(
     note: str = "",
 ) -> HeatMap:
     """Each cell's gap to the lowest of its row, which is framed."""
-    lowest = {
-        name: min((v for v in row if v is not None), default=0.0) for name, row in values.items()
-    }
-    gaps = [v - lowest[name] for name, row in values.items() for v in row if v is not None]
-    top = max(gaps, default=0.0)
+    known = {name: [v for v in row if v is not None] for name, row in values.items()}
+    lowest = {name: min(row, default=0.0) for name, row in known.items()}
+    top = max((max(row) - lowest[name] for name, row in known.items() if row), default=0.0)
 
     def cell(value: float | None, best: float) -> tuple[str, str, str]:
         if value is None:

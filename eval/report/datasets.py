@@ -20,7 +20,6 @@ from typing import Any, Final
 import numpy as np
 from markupsafe import Markup
 
-from tangobench.catalogue import title_of
 from tangobench.errors import CorruptionError
 from tangobench.eval.report.charts import Axis, Figure, histogram
 from tangobench.eval.report.drawing import module_label
@@ -66,7 +65,6 @@ def dataset_context(dataset: Dataset) -> dict[str, Any]:
     lock = dataset.lock
     return {
         "lock": lock,
-        "heading": title_of(lock.name),
         "state": committed_state(lock),
         **totals(lock.shards),
         "configs": [

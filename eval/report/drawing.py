@@ -19,16 +19,13 @@ WIDE: Final = 1020  # the text column, so that chart text has the size it says
 NARROW: Final = 350
 _NO_RANGE: Final = 1e-9  # of the values: ticks between closer ones are below a float's precision
 _SUFFIXES: Final = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
-_MARKERS: Final = {
-    **{"wango": "square", "recurrent_transformer": "up", "untied_transformer": "down"},
-    **{"gau": "diamond", "flash": "cross"},
-}
-_CORNERS: Final = {
-    "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
-    "up": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
-    "down": ((0, 1.2), (1.1, -0.8), (-1.1, -0.8)),
-    "diamond": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
-    "cross": ((-1, -1), (0, -0.4), (1, -1), (0.4, 0), (1, 1), (0, 0.4), (-1, 1), (-0.4, 0)),
+_EXPONENT: Final[dict[int, Callable[[float], float]]] = {0: float, 2: math.log2, 10: math.log10}
+_MARKERS: Final = {  # corners around a point; a circle for every other key
+    "wango": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    "recurrent_transformer": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
+    "untied_transformer": ((0, 1.2), (1.1, -0.8), (-1.1, -0.8)),
+    "gau": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+    "flash": ((-1, -1), (0, -0.4), (1, -1), (0.4, 0), (1, 1), (0, 0.4), (-1, 1), (-0.4, 0)),
 }
 
 
@@ -43,8 +40,7 @@ def short(value: float) -> str:
     """A number with k, M, B or T, as the paper writes operation counts."""
     for size, suffix in _SUFFIXES:
         if abs(value) >= size:
-            scaled = value / size
-            return f"{scaled:,.0f}{suffix}" if scaled >= 1000 else f"{scaled:.3g}{suffix}"
+            return f"{value / size:{',.0f' if abs(value) >= 1000 * size else '.3g'}}{suffix}"
     return plain(value)
 
 
@@ -73,10 +69,10 @@ def path(points: Iterable[tuple[float, float]]) -> str:
 
 def marker(key: str, x: float, y: float) -> str:
     """The shape of a series around a point."""
-    shape, r = _MARKERS.get(key, "circle"), 4.5
-    if shape == "circle":
+    r = 4.5
+    if key not in _MARKERS:
         return f'<circle cx="{c(x)}" cy="{c(y)}" r="{r}"/>'
-    return f'<polygon points="{path((x + r * a, y + r * b) for a, b in _CORNERS[shape])}"/>'
+    return f'<polygon points="{path((x + r * a, y + r * b) for a, b in _MARKERS[key])}"/>'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,73 +80,68 @@ class Axis:
     """What an axis shows; `low` widens the range that the data gives."""
 
     label: str
-    log: bool = False
-    base: int = 10
+    log: int = 0
+    """Base of a log axis; its ticks are powers of it. 0: linear."""
     low: float | None = None
     text: Callable[[float], str] = plain
     margin: float = 0.0
     """Share of the range to leave free at both ends."""
     rounded: bool = False
-    """End the axis on ticks instead of on the data."""
+    """End a linear axis on ticks instead of on the data."""
     counts: bool = False
     """Ticks at whole numbers only."""
 
+    @property
+    def title(self) -> str:
+        return f"{self.label} (log scale)" if self.log else self.label
+
 
 class Scale:
-    """Maps values to coordinates between `start` and `stop`."""
+    """Maps values to coordinates between `start` and `stop`; a log axis maps exponents."""
 
     def __init__(
         self, axis: Axis, values: Sequence[float], start: float, stop: float, wanted: int = 5
     ) -> None:
-        known = [*values, *([] if axis.low is None else [axis.low])]
+        self.axis, self.start, self.stop, self._of = axis, start, stop, _EXPONENT[axis.log]
+        known = [self._of(v) for v in (*values, *([] if axis.low is None else [axis.low]))]
         low, high = min(known), max(known)
-        if high - low <= _NO_RANGE * max(abs(low), abs(high), 1e-290):
-            low, high = (low / 2, high * 2) if axis.log else (low - 0.5, high + 0.5)
+        if high - low <= _NO_RANGE * max(abs(low), abs(high), 1.0 if axis.log else 1e-290):
+            low, high = low - 0.5, high + 0.5
+        room = axis.margin * (high - low)
+        low, high = low - room, high + room
         if axis.log:
-            ratio = (high / low) ** axis.margin
-            low, high = low / ratio, high * ratio
+            ticks = [tick for tick in _powers(low, high, axis.log, wanted) if tick > 0]
         else:
-            low, high = low - axis.margin * (high - low), high + axis.margin * (high - low)
-        self.axis, self.start, self.stop = axis, start, stop
-        spanned = _log_range if axis.log else _linear_range
-        self.low, self.high, self.ticks = spanned(low, high, axis, wanted)
+            ticks = _steps(low, high, wanted, least=1.0 if axis.counts else 0.0)
+            low, high = (ticks[0], ticks[-1]) if axis.rounded else (low, high)
+        near = (high - low) / 1e6
+        self._low, self._high = low, high
+        self.ticks = [tick for tick in ticks if low - near <= self._of(tick) <= high + near]
 
     def __call__(self, value: float) -> float:
-        of = math.log if self.axis.log else float
-        share = (of(value) - of(self.low)) / (of(self.high) - of(self.low))
+        share = (self._of(value) - self._low) / (self._high - self._low)
         return self.start + share * (self.stop - self.start)
 
 
-def _linear_range(
-    low: float, high: float, axis: Axis, wanted: int
-) -> tuple[float, float, list[float]]:
+def _steps(low: float, high: float, wanted: int, least: float = 0.0) -> list[float]:
+    """Multiples of 1, 2, 2.5 or 5 times a power of ten, from below the range to above it."""
     rough = (high - low) / wanted
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= rough * 0.999)
-    step = max(1.0, step) if axis.counts else step
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    step = max(least, next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= rough * 0.999))
     digits = max(12, 3 - math.floor(math.log10(step)))
-    ticks = [round(index * step, digits) for index in range(first, last + 1)]
-    if axis.rounded:
-        return ticks[0], ticks[-1], ticks
-    return low, high, [tick for tick in ticks if low - step / 1e6 <= tick <= high + step / 1e6]
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(index * step, digits) for index in range(first, last + 1)]
 
 
-def _log_range(
-    low: float, high: float, axis: Axis, wanted: int
-) -> tuple[float, float, list[float]]:
-    base = axis.base
-    first = math.floor(math.log(low, base) + 1e-9)
-    last = math.ceil(math.log(high, base) - 1e-9)
-    every = max(1, math.ceil((last - first) / max(wanted, 2)))
-    ticks = [float(base) ** power for power in range(first, last + 1, every)]
-    if base == 10 and last - first <= 2:
-        ticks = [m * 10.0**power for power in range(first, last + 1) for m in (1, 2, 5)]
-    if axis.rounded:
-        ends = [float(base) ** power for power in (first - 1, first, last, last + 1)]
-        low = max(tick for tick in (*ticks, *ends) if tick <= low)
-        high = min(tick for tick in (*ticks, *ends) if tick >= high)
-    return low, high, [tick for tick in ticks if low * 0.999 <= tick <= high * 1.001]
+def _powers(low: float, high: float, base: int, wanted: int) -> list[float]:
+    """Powers of a base between exponents; less than one apart, what a linear axis has."""
+    if high - low < 1:
+        return _steps(float(base) ** low, float(base) ** high, wanted)
+    first, last = math.floor(low), math.ceil(high)
+    every = max(1, math.ceil((last - first) / wanted))
+    factors = (1, 2, 5) if base == 10 and last - first <= 2 else (1,)
+    powers = range(first, last + every, every)
+    return [factor * float(base) ** power for power in powers for factor in factors]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,6 +155,14 @@ class Series:
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     hollow: bool = False
+
+    @classmethod
+    def over(cls, runs: Sequence[Sequence[float]], x: Sequence[float], **named: str) -> Series:
+        """The mean over runs, with a band from the lowest to the highest if there are several."""
+        points = list(zip(*runs, strict=True))
+        mean = [math.fsum(values) / len(values) for values in points]
+        ends = [[least(values) for values in points] for least in (min, max) if len(runs) > 1]
+        return cls(x=x, y=mean, **dict(zip(("low", "high"), ends, strict=False)), **named)
 
 
 @dataclass(frozen=True, slots=True)

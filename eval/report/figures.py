@@ -7,9 +7,9 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from typing import Any, Final
 
 import numpy as np
@@ -36,76 +36,73 @@ _STEPS: Final = "optimizer steps"
 
 
 def curve_figures(group: Group) -> list[Figure]:
+    """For each kind of curve the loss itself, and a variant against each model, the best first."""
     found = []
-    for kind, what in _KINDS.items():
-        for config in group.first.get(kind, {}):
-            name = what if config == "default" else f"{what}, {config} rows"
-            title = f"{name}: {title_of(group.dataset)}, {group.family}"
-            curves = {
-                model: {
-                    seeds_of(r): dict(map(tuple, r.get(kind, {}).get(config, []))) for r in runs
-                }
-                for model, runs in group.by_model.items()
-            }
-            if kept := {m: c for m, c in curves.items() if all(len(p) > 1 for p in c.values())}:
-                found.append(_curve_figure(group, title, kept))
+    for (kind, what), config in product(_KINDS.items(), group.first.get("curve", {})):
+        curves = {
+            model: {seeds_of(r): dict(map(tuple, r.get(kind, {}).get(config, []))) for r in runs}
+            for model, runs in group.by_model.items()
+        }
+        kept = {m: c for m, c in curves.items() if all(len(points) > 1 for points in c.values())}
+        name = what if config == "default" else f"{what}, {config} rows"
+        title = f"{name}: {title_of(group.dataset)}, {group.family}"
+        found += [_curve_figure(group, title, kept)] if kept else []
     return found
 
 
 def _curve_figure(group: Group, title: str, curves: Curves) -> Figure:
-    """The loss itself, and a variant against each model, the best first."""
     absolute = plot(
         title,
-        [s for model in curves if (s := _series(group, model, curves[model]))],
-        x=Axis(label=f"{_STEPS} (log scale)", log=True),
-        y=Axis(label="nats per token (log scale)", log=True),
+        _lines(group, curves),
+        x=Axis(label=_STEPS, log=10),
+        y=Axis(label="nats per token", log=10),
         note="Mean over seeds; the band spans the lowest and the highest run.",
     )
     metric = group.metrics[0]
     order = sorted(curves, key=lambda m: float(np.mean(values(group.by_model[m], metric) or [9e9])))
-    against = [
-        (f"minus {label_of(model)}", shown)
-        for model in order
-        if (shown := _against(group, title, curves, model)) is not None
-    ]
+    against = []
+    for model in order:
+        minus = f"minus {label_of(model)}"
+        if len(series := _lines(group, _gaps(curves, model))) > 1:
+            shown = plot(
+                f"{title}, {minus}",
+                series,
+                x=Axis(label=_STEPS, low=0, counts=True),
+                y=Axis(label=f"nats per token, {minus}"),
+                note=f"Below zero is better than {label_of(model)}. Mean over seeds; the band "
+                "spans them.",
+                dots=None,
+            )
+            against.append((minus, shown))
     if not against:
         return absolute
     variants = (*against, ("loss itself, log axes", absolute))
     return replace(against[0][1], table=absolute.table, variants=variants)
 
 
-def _against(group: Group, title: str, curves: Curves, chosen: str) -> Figure | None:
-    base, series = curves[chosen], []
-    for model, runs in curves.items():
-        gaps = {
+def _gaps(curves: Curves, chosen: str) -> Curves:
+    """Differences of equal seeds at equal steps, as means over stretches of steps."""
+    base = curves[chosen]
+    return {
+        model: {
             seeds: _binned({s: v - base[seeds][s] for s, v in curve.items() if s in base[seeds]})
             for seeds, curve in runs.items()
             if seeds in base
         }
-        if found := _series(group, model, gaps):
-            series.append(found)
-    if len(series) < 2:
-        return None
-    minus = f"minus {label_of(chosen)}"
-    return plot(
-        f"{title}, {minus}",
-        series,
-        x=Axis(label=_STEPS, low=0, counts=True),
-        y=Axis(label=f"nats per token, {minus}"),
-        note=f"Below zero is better than {label_of(chosen)}. Mean over seeds; the band spans them.",
-        dots=None,
-    )
+        for model, runs in curves.items()
+    }
 
 
-def _series(group: Group, model: str, runs: Mapping[Any, Curve]) -> Series | None:
-    """Mean and range over seeds, at the steps that all have."""
-    steps = sorted(set.intersection(*(set(curve) for curve in runs.values()))) if runs else []
-    if len(steps) < 2:
-        return None
-    found = np.array([[curve[step] for step in steps] for curve in runs.values()])
-    mean, low, high = (each.tolist() for each in (found.mean(0), found.min(0), found.max(0)))
-    series = Series(key=group.style(model), label=label_of(model), x=steps, y=mean)
-    return replace(series, low=low, high=high) if len(runs) > 1 else series
+def _lines(group: Group, curves: Curves) -> list[Series]:
+    """A line per model, at the steps that all its seeds have."""
+    found = []
+    for model, runs in curves.items():
+        steps = sorted(set.intersection(*map(set, runs.values()))) if runs else []
+        if len(steps) > 1:
+            lines = [[curve[step] for step in steps] for curve in runs.values()]
+            named = {"key": group.style(model), "label": label_of(model)}
+            found.append(Series.over(lines, steps, **named))
+    return found
 
 
 def _binned(curve: Curve) -> Curve:
@@ -163,7 +160,7 @@ def _positions(group: Group, metric: str) -> Figure:
     return plot(
         f"NLL by position: {metric_title(metric)}, {group.family}",
         series,
-        x=Axis(label=f"{where} (log scale)", log=True, base=2),
+        x=Axis(label=where, log=2),
         y=Axis(label="nats per token"),
         note="Places are exact up to 16 and in powers of two from there; mean over seeds.",
     )
@@ -175,22 +172,15 @@ def gap_figure(gap: Gap) -> Figure:
     places = [float(place) for place in range(len(stages))]
     series = []
     for number, (model, runs) in enumerate(gap.by_model.items()):
-        arch, nlls = runs[0]["arch"], gap.nlls(model)
-        series.append(
-            Series(
-                key=arch if arch in ARCHS else ARCHS[number % len(ARCHS)],
-                label=model,
-                x=places,
-                y=[statistics.fmean(stage) for stage in nlls],
-                low=[min(stage) for stage in nlls],
-                high=[max(stage) for stage in nlls],
-            )
-        )
+        arch = runs[0]["arch"]
+        key = arch if arch in ARCHS else ARCHS[number % len(ARCHS)]
+        lines = zip(*gap.nlls(model), strict=True)
+        series.append(Series.over(list(lines), places, key=key, label=model))
     return plot(
         f"From validation to extrapolation: {title_of(gap.dataset)}, root {gap.root[:8]}",
         series,
         x=Axis(label="part", text=lambda v: stages[int(v)] if v in places else "", margin=0.12),
         y=Axis(label="nats per answer token"),
         note="Mean over seed pairs; bands from the lowest to the highest run.",
-        dots="shown",
+        dots="dot",
     )

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 from tangobench.catalogue import CATALOGUE, title_of
 from tangobench.errors import InputError, TangobenchError
 from tangobench.eval.costs.speed import read_speed
-from tangobench.eval.render import Table
+from tangobench.eval.render import Table, tabled
 from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.pipeline import api
 from tangobench.pipeline.core.cards import flatten
@@ -52,16 +52,14 @@ class Found:
 
 def gather(out: Path) -> Found:
     datasets = [open_dataset(path.parent) for path in sorted(out.glob(f"*/{LOCK_NAME}"))]
-    measured = manifest_file("").parent / "bench" / "results" / "speed.json"
     results = read_results([out / "results", shipped_results()])
     own = {result["run"] for result in read_results([out / "results"])}
-    speed = out / "speed.json"
     return Found(
         sorted(datasets, key=lambda dataset: _order(dataset.lock)),
         results,
-        json.loads(measured.read_bytes()) if measured.is_file() else {},
+        _speed(manifest_file("").parent / "bench" / "results" / "speed.json"),
         frozenset(result["run"] for result in results) - own,
-        _own_speed(speed) if speed.is_file() else {},
+        _speed(out / "speed.json"),
     )
 
 
@@ -70,9 +68,9 @@ def _order(lock: Lock) -> tuple[int, str, int, str]:
     return names.index(lock.name), lock.name, profiles.index(lock.profile), lock.profile
 
 
-def _own_speed(path: Path) -> dict[str, Any]:
+def _speed(path: Path) -> dict[str, Any]:
     try:
-        return read_speed(path)
+        return read_speed(path) if path.is_file() else {}
     except ValueError as error:
         raise InputError(
             f"{path} holds no measurements: {error}",
@@ -141,18 +139,23 @@ def follows_profile(lock: Lock) -> bool:
 
 def _runs(results: list[dict[str, Any]]) -> Table | None:
     """What every scored run was trained on, what it became and which code made it."""
-    rows = []
-    for run in results:
-        data, made = run["data"], run["trained_with"]
-        name, profile = data["name"], data.get("profile", "")
-        committed = committed_lock(name, profile)
-        same = committed is not None and committed.root == data["root"]
-        lock = f"manifests/{name}.{profile}.lock.json" if same else "in the dataset folder"
-        hashes = (data["root"], run["checkpoint_sha256"], made["code_sha256"])
-        root, checkpoint, code = (f"{sha256[:16]}…" for sha256 in hashes)
-        rows.append((run["run"], f"{run['step']:,}", root, lock, checkpoint, code, commit_of(made)))
-    head = ("Run", "Steps", "Data root", "Lock", "Checkpoint sha256", "Code sha256", "Commit")
-    return Table(columns=head, rows=rows) if rows else None
+
+    def lock(data: dict[str, Any]) -> str:
+        committed = committed_lock(data["name"], data.get("profile", ""))
+        if committed is None or committed.root != data["root"]:
+            return "in the dataset folder"
+        return f"manifests/{data['name']}.{data['profile']}.lock.json"
+
+    cells: dict[str, Callable[[dict[str, Any]], str]] = {
+        "Run": lambda run: run["run"],
+        "Steps": lambda run: f"{run['step']:,}",
+        "Data root": lambda run: f"{run['data']['root'][:16]}…",
+        "Lock": lambda run: lock(run["data"]),
+        "Checkpoint sha256": lambda run: f"{run['checkpoint_sha256'][:16]}…",
+        "Code sha256": lambda run: f"{run['trained_with']['code_sha256'][:16]}…",
+        "Commit": lambda run: commit_of(run["trained_with"]),
+    }
+    return tabled("", results, cells) if results else None
 
 
 def commit_of(made_with: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ Case = dict[str, Any]
 
 _LENGTHS: Final = tuple(2**power for power in range(8, 17))  # 256 … 65,536
 _PAPER_DM_MATH: Final = {"tango": "52.94B", "wango": "52.91B"}  # §5.1, the only two it prints
-_LENGTH_AXIS: Final = Axis(label="sequence length T (log scale)", log=True, base=2)
+_LENGTH_AXIS: Final = Axis(label="sequence length T", log=2)
 
 
 def models_context(found: Found) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def macs_figure() -> Figure:
         "Operations for one sequence",
         series,
         x=_LENGTH_AXIS,
-        y=Axis(label="MACs, one forward pass (log scale)", log=True, text=short, rounded=True),
+        y=Axis(label="MACs, one forward pass", log=10, text=short),
         note="The published FineWeb-Edu models, counted from the equations; the output projection "
         "is included. WANGO and FLASH stay linear, the others grow quadratically.",
     )
@@ -101,7 +101,7 @@ def _speed_figure(cases: Sequence[Case], name: str, whose: str) -> Figure:
         f"{name}: tokens per second, {whose}",
         series,
         x=_LENGTH_AXIS,
-        y=Axis(label="tokens/s (log scale)", log=True),
+        y=Axis(label="tokens/s", log=10),
         note="Whole model, four block applications: compare slopes and distances.",
-        dots="shown",
+        dots="dot",
     )

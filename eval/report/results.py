@@ -9,9 +9,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,15 +31,14 @@ if TYPE_CHECKING:
     from tangobench.eval.report.gather import Found
 
 
-class Standing(NamedTuple):
-    """A model among those of its group."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing(Effect):
+    """A model among those of its group; the effect is its difference to the best of them."""
 
     nll: str
-    interval: str
-    """Of the mean itself, over the runs of this model alone."""
+    own: str
+    """Interval of the mean itself, over the runs of this model alone."""
     runs: int
-    effect: Effect
-    """The difference to the best model."""
 
 
 def results_context(found: Found) -> dict[str, Any]:
@@ -91,14 +90,15 @@ def _group(
 
 
 def beside_paper(group: Group) -> Table:
-    rows = []
-    for model, chosen in group.by_model.items():
-        cells = [label_of(model)]
-        for metric in group.metrics:
-            cells.append(runs.spread(values(chosen, metric), group.expected))
-            cells.append(paper_cell(group.depth, model, metric))
-        rows.append(cells)
+    def cells(model: str, metric: str) -> tuple[str, str]:
+        ours = runs.spread(values(group.by_model[model], metric), group.expected)
+        return ours, paper_cell(group.depth, model, metric)
+
     heads = [f"{metric_title(m)}, {whose}" for m in group.metrics for whose in ("here", "paper")]
+    rows = [
+        [label_of(model), *(cell for m in group.metrics for cell in cells(model, m))]
+        for model in group.by_model
+    ]
     return Table(columns=["Model", *heads], rows=rows)
 
 
@@ -111,123 +111,115 @@ def paper_table(depth: int) -> Table:
 
 def cost(group: Group) -> Figure | None:
     metric = group.metrics[0]
-    points = []
-    for model, chosen in group.by_model.items():
-        scores, count = values(chosen, metric), runs.run_macs(chosen[0])
-        if scores and count is not None:
-            ends = (float(np.mean(scores)), min(scores), max(scores))
-            points.append((group.style(model), label_of(model), count, ends))
+    series = [
+        Series.over([[v] for v in found], [count], key=group.style(model), label=label_of(model))
+        for model, chosen in group.by_model.items()
+        if (found := values(chosen, metric)) and (count := runs.run_macs(chosen[0])) is not None
+    ]
     title = f"NLL against operations: {title_of(group.dataset)}, {group.family}"
     where = f"{metric_title(metric)}: validation NLL"
-    return _costs(title, where, points, "Bars span the seeds.") if points else None
+    return _costs(title, where, series, "Bars span the seeds.") if series else None
 
 
 def paper_figure() -> Figure:
-    points = []
+    series = []
     for arch in ARCHS:
-        middle, deviation = paper.NLL[4][arch]["fineweb"]
+        nll, deviation = paper.NLL[4][arch]["fineweb"]
+        ends = {"y": [nll], "low": [nll - deviation], "high": [nll + deviation]}
         count = runs.operations(published(arch, "fineweb"), 8192)
-        ends = (middle, middle - deviation, middle + deviation)
-        points.append((arch, paper.LABELS[arch], count, ends))
+        series.append(Series(key=arch, label=paper.LABELS[arch], x=[count], hollow=True, **ends))
     title = "The paper’s FineWeb-Edu results against operations"
     note = "The paper’s numbers, not ours. Bars are one sample standard deviation of three runs."
-    return _costs(title, "validation NLL, nats per token (paper)", points, note, hollow=True)
+    return _costs(title, "validation NLL, nats per token (paper)", series, note)
 
 
-def _costs(
-    title: str,
-    where: str,
-    points: Iterable[tuple[str, str, int, tuple[float, float, float]]],
-    note: str,
-    *,
-    hollow: bool = False,
-) -> Figure:
-    """Points of key, label, operations, and NLL with its lower and upper end."""
-    series = [
-        Series(key=key, label=label, x=[count], y=[y], low=[low], high=[high], hollow=hollow)
-        for key, label, count, (y, low, high) in points
-    ]
+def _costs(title: str, where: str, series: Sequence[Series], note: str) -> Figure:
     return plot(
         title,
         series,
-        x=Axis(label="MACs per sequence (log scale)", log=True, text=short),
+        x=Axis(label="MACs per sequence", log=10, text=short),
         y=Axis(label=where, text="{:.3f}".format),
         note=f"Lower left is better. {note}",
-        joined=False,
-        dots="shown",
     )
 
 
 def standings(group: Group) -> dict[str, Any]:
     """The models of a group, best first, and their forest plot; no plot of a single model."""
     metric = group.metrics[0]
-    scores = {
-        model: found
-        for model, chosen in group.by_model.items()
-        if (found := runs.by_seeds(chosen, metric))
-    }
-    means = {model: float(np.mean(list(found.values()))) for model, found in scores.items()}
+    found = {model: runs.by_seeds(chosen, metric) for model, chosen in group.by_model.items()}
+    scores = {model: nlls for model, nlls in found.items() if nlls}
+    means = {model: float(np.mean(list(nlls.values()))) for model, nlls in scores.items()}
     order = sorted(means, key=means.__getitem__)
     layout = two_way(scores) if len(order) > 1 else None
     rows = []
     for model in order:
-        own = paired_t(list(scores[model].values()))
-        interval = f"{own[1]:.3f} to {own[2]:.3f}" if own else "one run"
-        effect = _effect(group, scores, layout, model, order[0])
-        rows.append(Standing(f"{means[model]:.3f}", interval, len(scores[model]), effect))
-    return {
-        "metric": metric_title(metric),
-        "rows": rows,
-        "sentence": _sentence(rows),
-        "forest": _forest(group, metric, rows) if len(rows) > 1 else None,
-    }
-
-
-def _effect(
-    group: Group, scores: analysis.Scores, layout: Layout | None, model: str, best: str
-) -> Effect:
-    """The difference of a model to the best, paired by seeds."""
-    effect = partial(Effect, key=group.style(model), label=label_of(model))
-    if model == best:
-        return effect(mean=0.0, interval=None, verdict="lowest mean")
-    found = analysis.judged({model: 1.0, best: -1.0}, scores, layout)
-    first, second = (float(np.mean(list(scores[name].values()))) for name in (model, best))
-    mean = float(np.mean(found["per_seed"])) if found["per_seed"] else first - second
-    paired, pooled = found["paired"], found["two_way"]
-    if paired is None or pooled is None:
-        return effect(mean=mean, interval=None, verdict="too few common seeds to judge")
-    ends = (min(paired[1], pooled[1]), max(paired[2], pooled[2]))
-    words = "worse than" if ends[0] > 0 else "no clear gap to"
-    return effect(mean=mean, interval=ends, verdict=f"{words} {label_of(best)}")
-
-
-def _sentence(rows: Sequence[Standing]) -> str:
-    """Which model is best, by how much and how sure."""
-    best, others = rows[0], [row.effect for row in rows[1:]]
-    if not others:
-        return f"{best.effect.label} is the only model here."
-    parts = [f"{best.effect.label} has the lowest mean NLL, {best.nll}."]
-    sure = (
-        f"95% interval {others[0].ends}" if others[0].interval else "too few common seeds to judge"
-    )
-    parts.append(f"The next is {others[0].label} at {others[0].mean:+.3f} on equal seeds ({sure}).")
-    for verdict, before, after in (
-        ("worse", "The gap to", " is larger than the seeds explain."),
-        ("no clear", f"The seeds cannot separate {best.effect.label} from", "."),
-    ):
-        names = [effect.label for effect in others if effect.verdict.startswith(verdict)]
-        listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-        parts += [f"{before} {listed}{after}"] if names else []
-    return " ".join(parts)
-
-
-def _forest(group: Group, metric: str, rows: Sequence[Standing]) -> Figure:
-    return forest(
-        f"Difference to {rows[0].effect.label}: {metric_title(metric)}, {group.family} runs",
-        [row.effect for row in rows],
+        nlls = list(scores[model].values())
+        alone = paired_t(nlls)
+        mean, interval, verdict = _difference(model, order[0], scores, layout)
+        rows.append(
+            Standing(
+                key=group.style(model),
+                label=label_of(model),
+                mean=mean,
+                interval=interval,
+                verdict=verdict,
+                nll=f"{means[model]:.3f}",
+                own=f"{alone[1]:.3f} to {alone[2]:.3f}" if alone else "one run",
+                runs=len(nlls),
+            )
+        )
+    sentence = _sentence(rows)
+    plotted = forest(
+        f"Difference to {rows[0].label}: {metric_title(metric)}, {group.family} runs",
+        rows,
         x=Axis(label="difference of NLL, nats per token"),
-        description=_sentence(rows),
+        description=sentence,
         note="Mean difference on equal seeds and rows. The bar spans two 95% intervals, paired t "
         "and two-way layout; a model is called worse only if it stays right of zero. Not corrected "
         "for the number of comparisons, nor for choosing the best afterwards.",
     )
+    return {
+        "metric": metric_title(metric),
+        "rows": rows,
+        "sentence": sentence,
+        "forest": plotted if len(rows) > 1 else None,
+    }
+
+
+def _difference(
+    model: str, best: str, scores: analysis.Scores, layout: Layout | None
+) -> tuple[float, tuple[float, float] | None, str]:
+    """The mean difference to the best model, paired by seeds, its interval and a verdict."""
+    if model == best:
+        return 0.0, None, "lowest mean"
+    found = analysis.judged({model: 1.0, best: -1.0}, scores, layout)
+    gaps = found["per_seed"] or [
+        float(np.mean(list(scores[model].values())) - np.mean(list(scores[best].values())))
+    ]
+    paired, pooled, mean = found["paired"], found["two_way"], float(np.mean(gaps))
+    if paired is None or pooled is None:
+        return mean, None, "too few common seeds to judge"
+    ends = (min(paired[1], pooled[1]), max(paired[2], pooled[2]))
+    words = "worse than" if ends[0] > 0 else "no clear gap to"
+    return mean, ends, f"{words} {label_of(best)}"
+
+
+def _sentence(rows: Sequence[Standing]) -> str:
+    """Which model is best, by how much and how sure."""
+    best, *others = rows
+    if not others:
+        return f"{best.label} is the only model here."
+    second = others[0]
+    sure = f"95% interval {second.ends}" if second.interval else "too few common seeds to judge"
+    parts = [
+        f"{best.label} has the lowest mean NLL, {best.nll}.",
+        f"The next is {second.label} at {second.mean:+.3f} on equal seeds ({sure}).",
+    ]
+    for verdict, before, after in (
+        ("worse", "The gap to", " is larger than the seeds explain."),
+        ("no clear", f"The seeds cannot separate {best.label} from", "."),
+    ):
+        names = [row.label for row in others if row.verdict.startswith(verdict)]
+        listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+        parts += [f"{before} {listed}{after}"] if names else []
+    return " ".join(parts)

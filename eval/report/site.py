@@ -13,7 +13,7 @@ import importlib.resources
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -35,7 +35,6 @@ from tangobench.eval.report.gather import (
 from tangobench.eval.report.models import models_context
 from tangobench.eval.report.results import results_context
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
-from tangobench.pipeline.reading import Dataset
 
 _GENERATOR: Final = b'<meta name="generator" content="tangobench report">'
 # Two arcs passing a gate between them: the cross-token update, as small as an icon can say it.
@@ -49,16 +48,8 @@ _MARK: Final = (
 _TABS: Final = ("Overview", "Models", "Results", "Look inside", "Provenance")
 
 
-class NavItem(NamedTuple):
-    """A link in the header."""
-
-    key: str
-    label: str
-    href: str
-
-
-def _environment(nav: Sequence[NavItem]) -> Any:
-    """The templates, with what all pages share: header, style and scripts."""
+def _environment(nav: Sequence[tuple[str, str, str]]) -> Any:
+    """The templates, with what all pages share: links (key, label, address), style and scripts."""
     import jinja2
 
     templates = Path(str(importlib.resources.files("tangobench.eval.report"))) / "templates"
@@ -110,15 +101,21 @@ def write_report(out: Path, site: Path, look: Sequence[str] = ()) -> Path:
     found = gather(out)
     names = list(dict.fromkeys([*CATALOGUE, *(d.lock.name for d in found.datasets)]))
     cards = [_card(found, name) for name in names]
-    contexts = _contexts(found, cards)
+    results, models = results_context(found), models_context(found)
+    contexts = {
+        "Overview": {"cards": cards, "results": results, "models": models},
+        "Models": models,
+        "Results": results,
+        "Provenance": {**provenance_context(found), "groups": results["groups"]},
+    }
     if look:
         from tangobench.eval.report.look import look_context  # with torch
 
         contexts["Look inside"] = look_context(out, look)
     first, *others = [label for label in _TABS if label in contexts]
-    nav = [NavItem("overview", first, "index.html")]
-    nav += [NavItem(card["name"], card["label"], card["href"]) for card in cards]
-    nav += [NavItem(key := label.split()[0].lower(), label, f"{key}.html") for label in others]
+    nav = [("overview", first, "index.html")]
+    nav += [(card["name"], card["label"], card["href"]) for card in cards]
+    nav += [(key := label.split()[0].lower(), label, f"{key}.html") for label in others]
     jinja = _environment(nav)
     pages: dict[str, bytes] = {}  # nothing is written before all are rendered
 
@@ -127,14 +124,16 @@ def write_report(out: Path, site: Path, look: Sequence[str] = ()) -> Path:
         text = shown.render(current=current, **context)
         pages[file] = printable(text, keep="\n\t").encode()
 
-    for item in nav:
-        if item.label in contexts:
-            page(item.href, item.key, item.key, title=item.label, **contexts[item.label])
+    for key, label, file in nav:
+        if label in contexts:
+            page(file, key, key, title=label, **contexts[label])
     for card in cards:
-        built = found.of(card["name"])
-        for dataset in built:
-            page(page_of(dataset.lock), "dataset", card["name"], **_dataset(card, dataset, built))
-        if not built:
+        profiles = [(d.lock.profile, page_of(d.lock)) for d in card["built"]]
+        for dataset in card["built"]:
+            title = f"{card['title']} ({dataset.lock.profile})"
+            about = dataset_context(dataset) | {"title": title, "card": card, "profiles": profiles}
+            page(page_of(dataset.lock), "dataset", card["name"], **about)
+        if not profiles:
             page(card["href"], "missing", card["name"], title=card["title"], card=card)
     for name, data in pages.items():
         write_atomic(site / name, data)
@@ -144,39 +143,19 @@ def write_report(out: Path, site: Path, look: Sequence[str] = ()) -> Path:
     return site / "index.html"
 
 
-def _contexts(found: Found, cards: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    results, models = results_context(found), models_context(found)
-    return {
-        "Overview": {"cards": cards, "results": results, "models": models},
-        "Models": models,
-        "Results": results,
-        "Provenance": {**provenance_context(found), "groups": results["groups"]},
-    }
-
-
 def _card(found: Found, name: str) -> dict[str, Any]:
     """A dataset: its largest profile, or the command that builds it."""
     known, built = (CATALOGUE | TEST_SETS).get(name), found.of(name)
-    card: dict[str, Any] = {
+    lock = built[-1].lock if built else None
+    card = {
         "name": name,
         "label": known.label if known else name,
         "title": title_of(name),
         "blurb": known.about if known else "",
-        "href": page_of(built[-1].lock) if built else f"{name}.html",
+        "sample": known.sample if known else "",
+        "href": page_of(lock) if lock else f"{name}.html",
         "command": build_command(name),
-        "lock": built[-1].lock if built else None,
+        "built": built,
+        "lock": lock,
     }
-    if lock := card["lock"]:
-        card |= {"state": committed_state(lock), **totals(lock.shards)}
-    return card
-
-
-def _dataset(card: dict[str, Any], dataset: Dataset, built: list[Dataset]) -> dict[str, Any]:
-    profile, known = dataset.lock.profile, (CATALOGUE | TEST_SETS).get(card["name"])
-    return {
-        "title": f"{card['title']} ({profile})",
-        "blurb": card["blurb"],
-        "sample": known.sample if known and profile == "sample" else "",
-        "profiles": [{"profile": d.lock.profile, "href": page_of(d.lock)} for d in built],
-        **dataset_context(dataset),
-    }
+    return card | ({"state": committed_state(lock), **totals(lock.shards)} if lock else {})

@@ -89,8 +89,8 @@ class Reporter:
         return min(1.0, self._weight_done / self._weight)
 
     def _left(self, weight: float, seconds: float) -> str:
-        """Time that this much weight takes at the rate so far."""
-        if self._weight_new <= 0:
+        """Time that this much weight takes at the rate so far, once there is one to judge by."""
+        if self._weight_new <= 0 or (self._weight_new < self._weight / 50 and seconds < 60):
             return "?"
         return duration(max(0.0, weight) * seconds / self._weight_new)  # rounding: no "-0.0 s"
 

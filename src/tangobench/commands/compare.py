@@ -78,7 +78,7 @@ def _standings(results: list[dict[str, Any]]) -> int:
     columns = ["Model", "NLL", "95% interval", "Runs", "Verdict"]
     for group in groups(results):
         rows = [
-            [row.effect.label, row.nll, row.interval, str(row.runs), row.effect.verdict]
+            [row.label, row.nll, row.own, str(row.runs), row.verdict]
             for row in standings(group)["rows"]
         ]
         title = group.title("Validation NLL", group.metrics[0])

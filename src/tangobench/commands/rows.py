@@ -8,6 +8,7 @@ import json
 import operator
 import shlex
 import sys
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +64,7 @@ def _verify_all(args: argparse.Namespace) -> int:
         if missing:
             print(f"{folder}: the project ships no lock to compare with", file=sys.stderr)
         _verify_one(args, folder, None if missing else args.against)
-        found += 1
+        args.began, found = time.monotonic(), found + 1
     if not found:
         raise UsageError(
             f"{args.out} holds none of {', '.join(names)}",
@@ -81,11 +82,15 @@ def _verify_one(args: argparse.Namespace, folder: Any, against: str | None) -> i
 
     reporter_of(args).say(f"checking every byte of {folder} …")
     lock = verify(folder)
+    agrees = ""
     if against is not None:
         require_root(lock, expected_lock(against, lock.name, lock.profile), str(folder))
+        agrees = (
+            f" against its lock and {'the committed one' if against == 'committed' else against}"
+        )
     for line in summary_lines(lock):
         reporter_of(args).say(line)
-    finished(args, f"verified all {units(len(lock.shards), 'shard')} of {folder}")
+    finished(args, f"verified all {units(len(lock.shards), 'shard')} of {folder}{agrees}")
     found = {"folder": str(folder), "root": lock.root, "ok": True, **summary(lock)}
     return show(args, found, lock.root)
 

@@ -328,13 +328,12 @@ def test_standings_call_a_model_worse_only_if_both_intervals_say_so():
         "gau": [1.50, 1.61, 1.56],
     }
     found = standings(_group(scores))
-    effects = [row.effect for row in found["rows"]]
-    assert [effect.label for effect in effects] == ["TANGO", "WANGO", published.LABELS["gau"]]
-    assert [effect.verdict for effect in effects] == [
+    assert [row.label for row in found["rows"]] == ["TANGO", "WANGO", published.LABELS["gau"]]
+    assert [row.verdict for row in found["rows"]] == [
         *("lowest mean", "no clear gap to TANGO", "worse than TANGO")
     ]
     # By hand: mean 1.05, s = 0.05, t(2, 97.5%) = 4.3027: half width 0.1242.
-    assert found["rows"][0].interval == "0.926 to 1.174"
+    assert found["rows"][0].own == "0.926 to 1.174"
     pairs = stats.ttest_1samp([0.50, 0.51, 0.51], 0).confidence_interval()
     low, high = found["forest"].table.rows[2][2].split(" to ")
     assert float(low) <= pairs.low + 5e-4
@@ -348,8 +347,8 @@ def test_standings_call_a_model_worse_only_if_both_intervals_say_so():
 
 def test_standings_of_single_runs_judge_nothing():
     found = standings(_group({"tango": [1.0], "wango": [9.0]}))
-    assert found["rows"][1].effect.verdict == "too few common seeds to judge"
-    assert found["rows"][0].interval == "one run"
+    assert found["rows"][1].verdict == "too few common seeds to judge"
+    assert found["rows"][0].own == "one run"
     assert standings(_group({"tango": [1.0]}))["forest"] is None
 
 
