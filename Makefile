@@ -48,7 +48,7 @@ help: ## print this list
 
 ## Start here
 reproduce: data verify replicate report ## build, verify, train, score and report on embedded samples, no network
-	@echo "reproduce: built and verified fineweb, lean and dm_math ($(PROFILE)), trained and scored the six models, wrote $(OUT)/report/index.html"
+	@echo "reproduce: built and verified fineweb, lean and dm_math ($(PROFILE)), trained and scored the six models on dm_math, wrote $(OUT)/report/index.html"
 
 test: $(STAMP) ## all tests that fit in a quarter of an hour
 	$(TEST) -m "not slow and not browser and not kernels"

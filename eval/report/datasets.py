@@ -39,19 +39,13 @@ _PARTS: Final = ("train", "validation", "dropped")
 _DIRECTORIES: Final = 30
 _EXAMPLES: Final = 2
 _PART: Final = "░"
-_FINDINGS: Final = {  # key that an audit has, key that must be zero, headline
-    "shared_keys": (
-        "shared_keys",
-        "{shared_keys:,} of {validation_keys:,} address and content keys of validation occur "
-        "among the {train_keys:,} of training.",
-    ),
-    "proofs_also_in_training": (
-        "proofs_over_30_tokens_also_in_training",
-        "No file is in both splits. {proofs_also_in_training:,} of {validation_proofs:,} "
-        "validation proofs also occur word for word in training; of the "
-        "{validation_proofs_over_30_tokens:,} longer than 30 tokens, "
-        "{proofs_over_30_tokens_also_in_training:,} do.",
-    ),
+_FINDINGS: Final = {  # number that must be zero, and the sentence with it
+    "shared_keys": "{shared_keys:,} of {validation_keys:,} address and content keys of validation "
+    "occur among the {train_keys:,} of training.",
+    "proofs_over_30_tokens_also_in_training": "No file is in both splits. "
+    "{proofs_also_in_training:,} of {validation_proofs:,} validation proofs also occur word for "
+    "word in training; of the {validation_proofs_over_30_tokens:,} longer than 30 tokens, "
+    "{proofs_over_30_tokens_also_in_training:,} do.",
 }
 _BY_HASH: Final = (
     "0 of {rows:,} {splits} rows have a question that training may have: the last hex digit of a "
@@ -63,17 +57,13 @@ _BEFORE: Final = 0.3  # share of a window that is context before the first targe
 
 def dataset_context(dataset: Dataset) -> dict[str, Any]:
     lock = dataset.lock
+    splits = {name: [_split(dataset, name, s) for s in lock.splits(name)] for name in lock.configs}
     return {
         "lock": lock,
         "state": committed_state(lock),
         **totals(lock.shards),
         "configs": [
-            {
-                "name": name,
-                **about,
-                "splits": [_split(dataset, name, split) for split in lock.splits(name)],
-            }
-            for name, about in lock.configs.items()
+            {"name": name, **about, "splits": splits[name]} for name, about in lock.configs.items()
         ],
         "drops": [(k.replace("-", " "), n) for k, n in flatten(lock.drops) if n],
         "counts": [(label, value) for label, value in flatten(lock.counts) if value is not None],
@@ -108,17 +98,16 @@ def _length_figures(rows: Rows, shards: int, config: str, split: str) -> list[Fi
     if len(rows) == 0:
         return []
     lengths = np.concatenate([rows.shard(index).token_places[2] for index in range(shards)])
-    where = split if config == "default" else f"{config}, {split}"
+    shown = {}
     if "doc_start" in rows[0]:
-        documents = document_lengths(rows, lengths)
-        return [_length_figure(f"Document lengths inside rows: {where}", documents, "documents")]
-    if lengths.min() == lengths.max():
-        return []
-    figures = [_length_figure(f"Row lengths: {where}", lengths, "rows")]
-    if "target_start" in rows[0]:
-        targets = lengths - rows.column("target_start").astype(np.int64)
-        figures.append(_length_figure(f"Scored tokens per row: {where}", targets, "rows"))
-    return figures
+        shown["Document lengths inside rows", "documents"] = document_lengths(rows, lengths)
+    elif lengths.min() < lengths.max():
+        shown["Row lengths", "rows"] = lengths
+        if "target_start" in rows[0]:
+            targets = lengths - rows.column("target_start").astype(np.int64)
+            shown["Scored tokens per row", "rows"] = targets
+    where = split if config == "default" else f"{config}, {split}"
+    return [_length_figure(f"{name}: {where}", n, what) for (name, what), n in shown.items()]
 
 
 def document_lengths(rows: Rows, lengths: NDArray) -> NDArray:
@@ -128,46 +117,41 @@ def document_lengths(rows: Rows, lengths: NDArray) -> NDArray:
 
 
 def _length_figure(title: str, lengths: NDArray, what: str) -> Figure:
-    top = int(lengths.max()) + 1
-    width = max(1, -(-top // _BINS))
-    edges = np.arange(0, top + width, width)
-    counts, _ = np.histogram(lengths, edges)
+    top = int(lengths.max())
+    width = max(1, -(-(top + 1) // _BINS))
+    counts, edges = np.histogram(lengths, np.arange(0, top + 1 + width, width))
     low, middle, high = (int(np.quantile(lengths, q, method="lower")) for q in (0.1, 0.5, 0.9))
-    note = f"median {middle:,}, 80% from {low:,} to {high:,}, longest {top - 1:,}"
     return histogram(
         title,
         edges.tolist(),
         counts.tolist(),
         x=Axis(label="tokens", counts=True),
         y=Axis(label=what, low=0, rounded=True, counts=True),
-        note=note,
+        note=f"median {middle:,}, 80% from {low:,} to {high:,}, longest {top:,}",
     )
 
 
 def audit(lock: Lock) -> dict[str, Any] | None:
     """Headline, whether it is clean, and the numbers behind it; None without an audit."""
     leakage = lock.notes.get("leakage", {})
+    shared = next((key for key in _FINDINGS if key in leakage), "")
     if not leakage and "combinations" not in lock.notes:
         return None
-    shared, text = next((found for key, found in _FINDINGS.items() if key in leakage), ("", ""))
-    if not text and "combinations" in lock.notes:
-        held = [shard for shard in lock.shards if shard["split"] != "train"]
-        splits = " and ".join(sorted({shard["split"] for shard in held}))
-        text = _BY_HASH.format(rows=sum(shard["rows"] for shard in held), splits=splits)
-    facts = [(label, value) for label, value in flatten(leakage) if value not in ("", None)]
     try:
-        text = text.format(**leakage)
+        text = _FINDINGS.get(shared, "").format(**leakage)
     except (KeyError, TypeError, ValueError):
         raise CorruptionError(
             f"lock of {lock.name}-{lock.profile}: audit numbers are missing in 'notes.leakage'",
             kind="lock-corrupt",
             fix="restore it, or run the build again",
         ) from None
-    return {
-        "clean": not shared or leakage[shared] == 0,
-        "text": text,
-        "facts": facts[:_AUDIT_FACTS],
-    }
+    if not shared and "combinations" in lock.notes:
+        held = [shard for shard in lock.shards if shard["split"] != "train"]
+        splits = " and ".join(sorted({shard["split"] for shard in held}))
+        text = _BY_HASH.format(rows=sum(shard["rows"] for shard in held), splits=splits)
+    facts = [(label, value) for label, value in flatten(leakage) if value not in ("", None)]
+    clean = not shared or leakage[shared] == 0
+    return {"clean": clean, "text": text, "facts": facts[:_AUDIT_FACTS]}
 
 
 def _coverage(dataset: Dataset) -> list[dict[str, Any]]:

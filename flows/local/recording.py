@@ -47,7 +47,7 @@ def recorded(place: Place, say: Say) -> Iterator[IsLost | None]:
         if state.server:
             os.environ.update(_place.client_settings(place, state.url))
         url = without_secrets(state.url)
-        say(f"recorded on {url}{', the server of `make deploy`' if state.server else ''}")
+        say(f"flow run recorded on {url}{', the server of `make deploy`' if state.server else ''}")
         yield lambda: False
         return
     with contextlib.ExitStack() as stack:
@@ -55,7 +55,7 @@ def recorded(place: Place, say: Say) -> Iterator[IsLost | None]:
 
 
 def _embedded(place: Place, say: Say, stack: contextlib.ExitStack) -> IsLost | None:
-    say(f"recorded in {place.folder} (see it with `make deploy`)")
+    say(f"flow run recorded in {place.folder} (`make deploy` shows it)")
     try:
         place.prepare()
         # Whoever holds this lock is counted among the users: the server ends when there are none.

@@ -101,7 +101,9 @@ class TestWithoutAnApi:
             output, errors = process.communicate(timeout=240)
             assert process.returncode == 0, errors
             assert output.splitlines() == [expected]
-            assert errors.splitlines()[0].startswith(f"recorded in {tmp_path}/.state/prefect")
+            assert errors.splitlines()[0].startswith(
+                f"flow run recorded in {tmp_path}/.state/prefect"
+            )
             assert "Finished in state" not in errors and "prefect" not in errors.split("\n", 1)[1]
         wait_for(lambda: not servers(tmp_path), 20)
         with database(tmp_path) as rows:
