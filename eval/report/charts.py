@@ -76,9 +76,10 @@ def plot(
     if points := all(len(item.x) == 1 for item in series):
         x, y, dots = replace(x, margin=0.08), replace(y, margin=0.08), "dot"
     longest = max((len(item.label) for item in series), default=0)
+    room = 18 if points else 24 + 7 * longest  # names are right of lines, but beside points
 
     def draw(width: int) -> tuple[float, list[str]]:
-        frame = Frame(width, x, y, series, 24 + 7 * longest)
+        frame = Frame(width, x, y, series, room)
         parts = frame.axes()
         for item in series:
             parts += _spread(item, frame)

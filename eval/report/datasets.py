@@ -21,8 +21,8 @@ import numpy as np
 from markupsafe import Markup
 
 from tangobench.errors import CorruptionError
-from tangobench.eval.report.charts import Axis, Figure, histogram
-from tangobench.eval.report.drawing import module_label
+from tangobench.eval.report.charts import histogram
+from tangobench.eval.report.drawing import Axis, Figure, module_label
 from tangobench.eval.report.gather import committed_state
 from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.lock import Lock

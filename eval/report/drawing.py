@@ -25,7 +25,10 @@ _MARKERS: Final = {  # corners around a point; a circle for every other key
     "recurrent_transformer": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
     "untied_transformer": ((0, 1.2), (1.1, -0.8), (-1.1, -0.8)),
     "gau": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
-    "flash": ((-1, -1), (0, -0.4), (1, -1), (0.4, 0), (1, 1), (0, 0.4), (-1, 1), (-0.4, 0)),
+    "flash": (
+        *((-1.3, -0.8), (-0.8, -1.3), (0, -0.5), (0.8, -1.3), (1.3, -0.8), (0.5, 0)),
+        *((1.3, 0.8), (0.8, 1.3), (0, 0.5), (-0.8, 1.3), (-1.3, 0.8), (-0.5, 0)),
+    ),
 }
 
 
@@ -157,12 +160,14 @@ class Series:
     hollow: bool = False
 
     @classmethod
-    def over(cls, runs: Sequence[Sequence[float]], x: Sequence[float], **named: str) -> Series:
+    def over(
+        cls, runs: Sequence[Sequence[float]], x: Sequence[float], *, key: str, label: str
+    ) -> Series:
         """The mean over runs, with a band from the lowest to the highest if there are several."""
         points = list(zip(*runs, strict=True))
         mean = [math.fsum(values) / len(values) for values in points]
-        ends = [[least(values) for values in points] for least in (min, max) if len(runs) > 1]
-        return cls(x=x, y=mean, **dict(zip(("low", "high"), ends, strict=False)), **named)
+        low, high = ([end(values) for values in points if len(runs) > 1] for end in (min, max))
+        return cls(key=key, label=label, x=x, y=mean, low=low, high=high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from tangobench.catalogue import title_of
 from tangobench.eval.comparison.beyond import Gap
 from tangobench.eval.comparison.runs import Group, label_of, metric_title, seeds_of, values
 from tangobench.eval.published import LABELS
-from tangobench.eval.report.charts import Axis, Figure, HeatMap, Series, heat_map, plot
-from tangobench.eval.report.drawing import module_label
+from tangobench.eval.report.charts import HeatMap, heat_map, plot
+from tangobench.eval.report.drawing import Axis, Figure, Series, module_label
 from tangobench.model.config import ARCHS
 
 Curve = Mapping[int, float]
@@ -77,7 +77,7 @@ def _curve_figure(group: Group, title: str, curves: Curves) -> Figure:
     if not against:
         return absolute
     variants = (*against, ("loss itself, log axes", absolute))
-    return replace(against[0][1], table=absolute.table, variants=variants)
+    return replace(against[0][1], title=title, note="", table=absolute.table, variants=variants)
 
 
 def _gaps(curves: Curves, chosen: str) -> Curves:
@@ -100,8 +100,8 @@ def _lines(group: Group, curves: Curves) -> list[Series]:
         steps = sorted(set.intersection(*map(set, runs.values()))) if runs else []
         if len(steps) > 1:
             lines = [[curve[step] for step in steps] for curve in runs.values()]
-            named = {"key": group.style(model), "label": label_of(model)}
-            found.append(Series.over(lines, steps, **named))
+            style, label = group.style(model), label_of(model)
+            found.append(Series.over(lines, steps, key=style, label=label))
     return found
 
 
@@ -177,7 +177,8 @@ def gap_figure(gap: Gap) -> Figure:
         lines = zip(*gap.nlls(model), strict=True)
         series.append(Series.over(list(lines), places, key=key, label=model))
     return plot(
-        f"From validation to extrapolation: {title_of(gap.dataset)}, root {gap.root[:8]}",
+        f"From validation to extrapolation: {title_of(gap.dataset)}, "
+        f"{gap.every[0]['data']['profile']} {gap.root[:8]}",
         series,
         x=Axis(label="part", text=lambda v: stages[int(v)] if v in places else "", margin=0.12),
         y=Axis(label="nats per answer token"),

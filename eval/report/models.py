@@ -15,8 +15,9 @@ from tangobench.eval import published as paper
 from tangobench.eval.comparison.runs import operations
 from tangobench.eval.comparison.tables import parameters
 from tangobench.eval.costs.speed import machine_text, speed_tables
-from tangobench.eval.report.charts import Axis, Figure, Series, Table, plot
-from tangobench.eval.report.drawing import short
+from tangobench.eval.render import Table
+from tangobench.eval.report.charts import plot
+from tangobench.eval.report.drawing import Axis, Figure, Series, short
 from tangobench.eval.report.gather import Found
 from tangobench.model.config import ARCHS, SCALING, Arch, printed, published
 

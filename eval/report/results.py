@@ -22,8 +22,9 @@ from tangobench.eval.comparison.beyond import gap_tables, gaps, group_tables
 from tangobench.eval.comparison.runs import Group, label_of, metric_title, values
 from tangobench.eval.comparison.tables import paper_cell, replications, summary_tables
 from tangobench.eval.intervals import Layout, paired_t, two_way
-from tangobench.eval.report.charts import Axis, Effect, Figure, Series, Table, forest, plot
-from tangobench.eval.report.drawing import short
+from tangobench.eval.render import Table
+from tangobench.eval.report.charts import Effect, forest, plot
+from tangobench.eval.report.drawing import Axis, Figure, Series, short
 from tangobench.eval.report.figures import breakdown_figures, curve_figures, gap_figure
 from tangobench.model.config import ARCHS, published
 

@@ -159,10 +159,10 @@ def _inspect(args: argparse.Namespace) -> int:
         dataset.rows(config, split)  # refuses what is not there
     if args.jsonl is None and args.row is None:
         lines = [*summary_lines(dataset.lock), f"root {dataset.lock.root}"]
-        shown = show(args, dataset.lock.data, *lines)
+        show(args, dataset.lock.data, *lines)
         one = f" --config {config}" if len(dataset.lock.configs) > 1 else ""
         reporter_of(args).say(f"next: tangobench inspect {args.folder}{one} --row 0")
-        return shown
+        return 0
     rows = dataset.rows(config, split)
     if args.jsonl is not None:
         return _write_records(args, dataset, config, rows)
