@@ -100,17 +100,30 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + "."
 
 
+def _called(node: ast.Call) -> str:
+    return getattr(node.func, "id", getattr(node.func, "attr", ""))
+
+
 def kinds() -> dict[str, set[str]]:
-    """The error kinds that the sources raise, by class."""
+    """The error kinds that the sources raise, by class; also through helpers that take a kind."""
+    paths = [p for folder in SOURCES for p in sorted((HERE.parent / folder).rglob("*.py"))]
     found: dict[str, set[str]] = {}
-    for folder in SOURCES:
-        for path in sorted((HERE.parent / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call):
-                    name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-                    for word in node.keywords:
-                        if word.arg == "kind" and isinstance(word.value, ast.Constant):
-                            found.setdefault(name, set()).add(str(word.value.value))
+    for tree in (ast.parse(path.read_text(encoding="utf-8")) for path in paths):
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        helpers = {}
+        for node in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+            names = [each.arg for each in node.args.args]
+            for one in (one for one in ast.walk(node) if isinstance(one, ast.Call)):
+                for word in one.keywords:
+                    name = getattr(word.value, "id", "")
+                    if word.arg == "kind" and name in names:
+                        helpers[node.name] = (_called(one), names.index(name))
+        for call in calls:
+            raised_as, place = helpers.get(_called(call), (_called(call), len(call.args)))
+            given = [word.value for word in call.keywords if word.arg == "kind"]
+            for value in [*given, *call.args[place : place + 1]]:
+                if isinstance(value, ast.Constant):
+                    found.setdefault(raised_as, set()).add(str(value.value))
     return found
 
 
