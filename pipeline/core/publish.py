@@ -134,17 +134,8 @@ def publish(
     run: dict[str, Any],
 ) -> Lock:
     """Put a finished build in place; `run` holds what may differ between equal builds."""
-    shards = [
-        {"path": s.path, "config": s.config, "split": s.split, **s.record.result["shard"]}
-        for s in result.shards
-    ]
-    sides = [_side_entry(side, job.store.read(side.address)) for side in result.side_files]
-    sealed = locks.seal(
-        {"name": name, "profile": profile, "spec": spec}
-        | {field: getattr(result, field) for field in _RECORDED}
-        | ({"provenance": result.provenance} if result.provenance else {})
-        | {"shards": shards, "side_files": sides, "environment": environment()}
-    )
+    named = {"name": name, "profile": profile, "spec": spec}
+    sealed = locks.seal({**named, **_recorded(result, job.store)})
     _refuse_other_root(folder, locks.sign({**sealed}))
     files = [*sealed["shards"], *sealed["side_files"]]
     small = card_files(sealed, result.card, *facts_of(sealed, job.store.read))
@@ -185,6 +176,18 @@ def _put_there(
         _refuse_other_root(folder, lock)
         return read_lock(folder)
     return lock
+
+
+def _recorded(result: Result, store: Store) -> dict[str, Any]:
+    """What a lock says of a build's result."""
+    shards = [
+        {"path": s.path, "config": s.config, "split": s.split, **s.record.result["shard"]}
+        for s in result.shards
+    ]
+    sides = [_side_entry(side, store.read(side.address)) for side in result.side_files]
+    found = {field: getattr(result, field) for field in _RECORDED}
+    found |= {"provenance": result.provenance} if result.provenance else {}
+    return {**found, "shards": shards, "side_files": sides, "environment": environment()}
 
 
 def _side_entry(side: SideFile, data: Any) -> dict[str, Any]:
