@@ -20,7 +20,7 @@ KERNELS_STAMP := $(VENV)/.kernels-done
 INTEROP_TESTS := tests/model/test_hf.py tests/eval/test_harness.py tests/eval/proofs/test_toolchain.py
 TOOL  := $(BIN)/tangobench
 FLOW  := $(BIN)/python -m tangobench.flows
-BENCHES := fineweb dedup encoding urls near plan scale lean dm-math model speed loader flows growth memory flame
+BENCHES := fineweb dedup encoding urls near plan scale lean dm-math model speed loader flows growth memory flame commands
 
 # A value for the shell, whatever characters it holds.
 quote  = '$(subst ','\'',$(1))'

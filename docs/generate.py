@@ -25,6 +25,7 @@ from tangobench.model.training.recipes import RECIPES
 HERE = Path(__file__).parent
 SOURCES = ("src/tangobench", "pipeline", "flows", "model", "eval")
 TITLES = {
+    "commands": "Commands",
     "dedup": "Exact deduplication",
     "encoding": "GPT-2 encoding",
     "flows": "Orchestration",

@@ -195,7 +195,7 @@ def _end_with(parent: int) -> None:
 
 
 def _no_traceback(record: logging.LogRecord) -> bool:
-    """A filter without the engine's tracebacks: `finish` logs one, without secrets."""
+    """A log filter that drops the engine's tracebacks: `finish` logs the error without secrets."""
     return not record.exc_info
 
 

@@ -117,7 +117,7 @@ class WangoKernel:
         return [blocks.rows(grad, length) for grad in grads]
 
     def averages(self, blocks: Blocks, scale: Tensor) -> Tensor:
-        """The masses' sums of gates times `scale`, (M, C, G)."""
+        """Sums of gates weighted by their masses, times `scale`: (M, C, G)."""
         gate, later = blocks.gate, blocks.later
         summed = wide(torch.bmm(blocks.pairs[0].mass.to(gate.dtype), gate))
         for here, there, mass, _, _ in blocks.pairs[1:]:

@@ -111,7 +111,7 @@ def write_ids(sink: Sink, ids: Iterable[NDArray], dtype: np.dtype[np.generic]) -
 
 
 def order_hash(ident: str, content: bytes, seed: int) -> int:
-    """A document's place in the training stream."""
+    """The hash by which documents are sorted into the training stream."""
     return xxhash.xxh3_64_intdigest(ident.encode() + b"\0" + content, seed)
 
 

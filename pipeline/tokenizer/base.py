@@ -31,7 +31,7 @@ SAMPLE_SHARE: Final = 256  # one text in 256 costs about 5% at the fast engine's
 
 
 class Tokenizer(ABC):
-    """Ids of texts and texts of ids; `bytes_of` every id, of special tokens by name apart."""
+    """Base of tokenizers, made from the bytes of every id and the ids of special tokens by name."""
 
     identity: Mapping[str, Any]
     """What a lock says of it, part of the root."""
