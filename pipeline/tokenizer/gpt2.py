@@ -15,7 +15,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -114,16 +114,22 @@ class Gpt2(Tokenizer):
     gpt2_boundaries = True
 
     def __init__(self, engine: Engine) -> None:
+        ranks = load_ranks()
+        tokens = [*sorted(ranks, key=ranks.__getitem__), b""]
+        super().__init__(tokens, {EOT_TEXT: EOT}, EOT_TEXT)
+        self.engine: Final = engine
+
+    @cached_property  # as the next one: whoever only decodes waits for neither (0.1 s)
+    def _reference(self) -> Any:
         import tiktoken
         from tiktoken_ext.openai_public import r50k_pat_str
 
-        ranks, special = load_ranks(), {EOT_TEXT: EOT}
-        super().__init__([*sorted(ranks, key=ranks.__getitem__), b""], special, EOT_TEXT)
-        self.engine: Final = engine
-        self._reference = tiktoken.Encoding(
-            "gpt2", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special
-        )
-        self._fast: Any = _load_fast(self.bytes_of[:EOT]) if engine == "fast" else None
+        own: dict[str, Any] = {"mergeable_ranks": load_ranks(), "special_tokens": {EOT_TEXT: EOT}}
+        return tiktoken.Encoding("gpt2", pat_str=r50k_pat_str, **own)
+
+    @cached_property
+    def _fast(self) -> Any:
+        return _load_fast(self.bytes_of[:EOT]) if self.engine == "fast" else None
 
     def encode_all(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of each text; a lone surrogate, which tiktoken takes for U+FFFD, is refused."""

@@ -8,4 +8,5 @@ from tangobench.errors import TangobenchError
 from tangobench.pipeline.tokenizer.gpt2 import gpt2
 
 with contextlib.suppress(TangobenchError):
-    gpt2()  # if it cannot be loaded, the first unit that needs it raises the error
+    # Both engines. If they cannot be loaded, the first unit that needs them raises the error.
+    gpt2().check("", gpt2().encode(""), "of the preload")
