@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import importlib.metadata
 import platform
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -197,10 +196,12 @@ def _side_entry(side: SideFile, data: Any) -> dict[str, Any]:
 
 def environment() -> dict[str, str]:
     """Versions that should not matter, recorded in case they do."""
+    from importlib import metadata  # with email and sockets: not in whatever verifies
+
     versions = {"python": platform.python_version()}
     for library in _LIBRARIES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            versions[library] = importlib.metadata.version(library)
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[library] = metadata.version(library)
     return versions
 
 

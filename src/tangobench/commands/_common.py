@@ -16,7 +16,6 @@ import re
 import sys
 import textwrap
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -174,6 +173,8 @@ _TYPES: Final = {"N": count, "SECONDS": seconds, "DIR": Path, "FILE": Path}
 
 def assignments(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
     """Keys and values of `--set KEY=VALUE`; values are TOML, or words without quotes."""
+    import tomllib  # for most commands nothing is set
+
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:

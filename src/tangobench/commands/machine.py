@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.metadata
 import importlib.util
 import os
 import platform
@@ -22,6 +21,8 @@ from tangobench.commands.train import checked_device
 from tangobench.errors import ResourceError, TangobenchError
 
 if TYPE_CHECKING:
+    from importlib import metadata
+
     from tangobench.model.config import ModelConfig
 
 State = Literal["ok", "warn", "bad"]
@@ -59,7 +60,9 @@ def _doctor(args: argparse.Namespace) -> int:
       doctor --licences
     """
     if args.licences:
-        found = sorted(_licence(package) for package in importlib.metadata.distributions())
+        from importlib import metadata
+
+        found = sorted(map(_licence, metadata.distributions()))
         keys = ("name", "version", "licence")
         rows = [dict(zip(keys, row, strict=True)) for row in found]
         return show(args, rows, *(f"{n:<32} {v:<16} {licence}" for n, v, licence in found))
@@ -73,7 +76,7 @@ def _doctor(args: argparse.Namespace) -> int:
     return ResourceError.exit_code if any(check.state == "bad" for check in checks) else 0
 
 
-def _licence(package: importlib.metadata.Distribution) -> tuple[str, str, str]:
+def _licence(package: metadata.Distribution) -> tuple[str, str, str]:
     """Name, version and licence; a licence that is a whole text is cut to its first line."""
     about = package.metadata.json
     kinds = [c.rpartition(" :: ")[2] for c in about.get("classifier", []) if "License" in c]
@@ -105,8 +108,10 @@ def _version(name: str) -> str | None:
 @functools.cache
 def _installed() -> dict[str, str]:
     """Plain names and versions; only the head of each METADATA is parsed, once (0.1 s saved)."""
+    from importlib import metadata  # with email and sockets: not in every command
+
     found: dict[str, str] = {}
-    for package in importlib.metadata.distributions():
+    for package in metadata.distributions():
         head = (package.read_text("METADATA") or "").partition("\n\n")[0]
         about = dict(line.partition(": ")[::2] for line in head.splitlines())
         name = about.get("Name") or package.name
