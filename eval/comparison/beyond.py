@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from tangobench.catalogue import TEST_SETS, metrics_of, title_of
 from tangobench.eval.comparison import runs as texts
-from tangobench.eval.comparison.analysis import judged
+from tangobench.eval.comparison.analysis import explained, judged
 from tangobench.eval.comparison.runs import MISSING, Group, label_of, seeds_of, share_text, spread
 from tangobench.eval.comparison.studies import REPLICATED, Pair, Result, minus
+from tangobench.eval.intervals import two_way
 from tangobench.eval.published import CLAIMS, LABELS
 from tangobench.eval.render import Table
 from tangobench.model.training.recipes import runs
@@ -251,6 +252,10 @@ class Gap:
         known = TEST_SETS[self.tests].configs if self.tests in TEST_SETS else ()
         return sorted(found, key=lambda part: (known.index(part) if part in known else 99, part))
 
+    @property
+    def stages(self) -> list[str]:
+        return ["Validation", *(part.capitalize() for part in self.parts)]
+
     def nlls(self, model: str) -> list[list[float]]:
         """By stage (validation, then each part): the NLL of every run."""
         runs = self.by_model[model]
@@ -300,7 +305,9 @@ def gap_tables(gap: Gap) -> list[Table]:
     missing = f" Not scored: {units(len(gap.missing), 'run')} ({names})." if gap.missing else ""
     roots = f"Data root {gap.root[:16]}…, {title_of(gap.tests)} root {gap.test_root[:16]}…"
     note = f"{roots}.{missing}"
-    return [_overview(gap, note), *(_by_module(gap, part, note) for part in gap.parts)]
+    tables = [_overview(gap, note), _differences(gap, note)]
+    tables += [_by_module(gap, part, note) for part in gap.parts]
+    return [table for table in tables if table.rows]
 
 
 def _overview(gap: Gap, note: str) -> Table:
@@ -309,15 +316,36 @@ def _overview(gap: Gap, note: str) -> Table:
         nlls = [spread(values, len(same)) for values in gap.nlls(model)]
         shares = [share_text(gap.shares(model, part), 1, len(same)) for part in gap.parts]
         rows.append([model, str(len(same)), *nlls, *shares])
-    stages = ["Validation", *(part.capitalize() for part in gap.parts)]
-    nlls = [f"{stage}, NLL" for stage in stages]
+    nlls = [f"{stage}, NLL" for stage in gap.stages]
     return Table(
         title=f"From validation to extrapolation: {title_of(gap.dataset)}, root {gap.root[:8]}",
-        columns=["Model", "Runs", *nlls, *(f"{stage}, exact match" for stage in stages[1:])],
+        columns=["Model", "Runs", *nlls, *(f"{stage}, exact match" for stage in gap.stages[1:])],
         rows=rows,
         note="Ours; the paper reports validation only. NLL in nats per answer token, mean ± sample "
         "standard deviation over seed pairs; exact match with the 95% Wilson interval of the "
         f"questions. {note}",
+    )
+
+
+def _differences(gap: Gap, note: str) -> Table:
+    """Each model against the first, stage by stage; no rows without two seed pairs in common."""
+    first, *others = gap.by_model
+    by_stage: list[dict[str, dict[Pair, float]]] = [{} for _ in gap.stages]
+    for model, same in gap.by_model.items():
+        for scores, nlls in zip(by_stage, gap.nlls(model), strict=True):
+            scores[model] = dict(zip(map(seeds_of, same), nlls, strict=True))
+    rows = []
+    for model in others:
+        found = [judged(minus(model, first), scores, two_way(scores)) for scores in by_stage]
+        if all(one["paired"] and one["two_way"] for one in found):
+            cells = [f"{texts.estimate(one['two_way'])}, {explained(one)}" for one in found]
+            rows.append([model, *cells])
+    return Table(
+        title=f"Test parts, NLL minus that of {first}: root {gap.root[:8]}",
+        columns=["Model", *gap.stages],
+        rows=rows,
+        note="95% intervals of the two-way layout over seed pairs, not corrected for their number; "
+        f"a verdict needs the paired t too. {note}",
     )
 
 

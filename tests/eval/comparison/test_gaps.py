@@ -8,7 +8,7 @@ import pytest
 
 from tangobench.eval.comparison.beyond import gap_tables, gaps
 from tangobench.eval.comparison.studies import STUDIES
-from tangobench.eval.intervals import wilson
+from tangobench.eval.intervals import two_way, wilson
 from tangobench.eval.report.figures import gap_figure
 from tangobench.eval.scoring.result_files import read_results
 
@@ -54,6 +54,21 @@ def test_means_and_intervals_are_over_the_runs_of_one_recipe(results):
     assert gap.missing[0] == "sample-dm_math-wango-s17-101"
     assert "sample-dm_math-tango-s17-101" not in overview.note
     assert len(gap.missing) == 15
+
+
+def test_models_are_compared_stage_by_stage(results):
+    chosen = [
+        with_tests(run, 1.0 + 0.5 * (run["arch"] == "wango") + place / 1000, 1)
+        for place, run in enumerate(r for r in results if r["recipe"]["family"] == "sample")
+        if run["arch"] in ("tango", "wango")
+    ]
+    (gap,) = gaps(chosen)
+    table = gap_tables(gap)[1]
+    assert table.title.startswith("Test parts, NLL minus that of TANGO")
+    (wango,) = table.rows
+    layout = two_way({m: dict(enumerate(gap.nlls(m)[1])) for m in gap.by_model})
+    middle, low, high = layout.contrast({"WANGO": 1.0, "TANGO": -1.0})
+    assert wango[2] == f"{middle:+.3f} ({low:+.3f} … {high:+.3f}), above zero"
 
 
 def test_runs_without_test_scores_have_no_gap(results):
