@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -23,14 +23,12 @@ from tangobench.eval.intervals import Layout, detectable, paired_t, two_way
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table, tabled
 from tangobench.model.config import ARCHS
-from tangobench.model.training.recipes import Recipe
 from tangobench.pipeline.core.lock import shown_root
 from tangobench.pipeline.core.progress import units
 
 Scores = Mapping[str, Mapping[Pair, float]]
 """NLL by arm and seed pair."""
 
-_SECONDS_PER_MAC: Final = 4e-11  # of the forward formula, one core, from the committed mini runs
 _VERDICTS: Final = {1: "above zero", -1: "below zero", 0: "undecided", None: "not enough runs"}
 _TOY: Final = " A toy trained for seconds: it says nothing about the models."
 
@@ -42,10 +40,10 @@ class Prior(NamedTuple):
     dataset: str
 
 
-def plan(study: Study, finished: Sequence[Result], prior: Prior | None = None) -> dict[str, Any]:
+def plan(study: Study, finished: Iterable[Result], prior: Prior | None = None) -> dict[str, Any]:
     """What remains to be done and what the design can see, before anything is run."""
     done = {result["run_sha256"] for result in finished}
-    seconds = [core_seconds(run.recipe) for run in study.runs if run.sha256 not in done]
+    seconds = [study.core_seconds(run.recipe) for run in study.runs if run.sha256 not in done]
     pairs = {arm.name: len(arm.pairs) for arm in study.arms}
 
     def smallest(weights: Weights) -> float | None:
@@ -66,10 +64,6 @@ def plan(study: Study, finished: Sequence[Result], prior: Prior | None = None) -
             for name, weights in study.contrasts.items()
         ],
     }
-
-
-def core_seconds(recipe: Recipe) -> float:
-    return recipe.steps * recipe.step_macs * _SECONDS_PER_MAC
 
 
 def by_arch(results: Sequence[Result], metric: str) -> Scores:

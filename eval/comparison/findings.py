@@ -24,11 +24,11 @@ from typing import Any, Final
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
 from tangobench.eval.comparison import analysis
-from tangobench.eval.comparison.recall import QUESTION, recall_runs, recall_tables
+from tangobench.eval.comparison import recall as probe
 from tangobench.eval.comparison.runs import estimate
 from tangobench.eval.comparison.studies import STUDIES, Result, Study, Weights, orderings
 from tangobench.eval.comparison.tables import replications, summary_tables
-from tangobench.eval.intervals import Interval, two_way
+from tangobench.eval.intervals import two_way
 from tangobench.eval.published import LABELS, NLL
 from tangobench.eval.render import Table, render, tabled
 from tangobench.eval.scoring.result_files import RUNS, read_result, shipped_results, write_result
@@ -87,10 +87,6 @@ the middle of both and the interval covers both. What more operations give Untie
 extrapolated from its training curve.
 
 """
-_NOT_RUN: Final = """## Not run
-
-- {runs}
-"""
 _LEFT, _WIDTH, _TALL, _TOP = 430, 900, 30, 60
 _STYLE: Final = (
     "text{font:14px system-ui,sans-serif;fill:#222}.m{text-anchor:middle;font-size:12px}"
@@ -120,11 +116,13 @@ def findings(
         "vocabulary": CATALOGUE["lean"].vocabulary,
     }
     small = [make("mini") for name, make in STUDIES.items() if not name.startswith("large")]
-    parts = [_HEAD.format(**facts), _orderings(results)]
+    claims = [table for found in replications(results) for table in summary_tables(found)[1:]]
+    parts = [_HEAD.format(**facts), f"{_ORDERINGS}\n{render(claims, 'markdown')}"]
     parts += [_section(study.name, study.question, _said(study, results)) for study in small]
-    tested = recall_tables(dict(recall), recall_runs()) if recall else []
+    asked = probe.recall()
+    tested = probe.recall_tables(recall, asked) if recall else []
     body = render(tested, "markdown") or "Not run.\n"
-    parts.append(_section("recall", QUESTION, f"{body}\n{_RECALL_LIMITS}"))
+    parts.append(_section(asked.name, asked.question, f"{body}\n{_RECALL_LIMITS}"))
     if predicted is not None:
         table = render([prediction_table(predicted, results)], "markdown")
         parts.append(_PREDICTED + table)
@@ -138,19 +136,12 @@ def _section(name: str, question: str, body: str) -> str:
 
 def _not_run(small: Sequence[Study], results: Sequence[Result]) -> str:
     done = {result["run_sha256"] for result in results}
-    missing = {s.name: [r.name for r in s.runs if r.sha256 not in done] for s in small}
-    told = [
-        f"`{name}`: {units(len(names), 'run')}"
-        + (f" ({', '.join(names)})" if len(names) <= 12 else "")
-        for name, names in missing.items()
-        if names
-    ]
-    return _NOT_RUN.format(runs="\n- ".join(told) or "Every planned run has a result.")
-
-
-def _orderings(results: Sequence[Result]) -> str:
-    claims = [table for found in replications(results) for table in summary_tables(found)[1:]]
-    return f"{_ORDERINGS}\n{render(claims, 'markdown')}"
+    told = []
+    for study in small:
+        if names := [run.name for run in study.runs if run.sha256 not in done]:
+            which = f" ({', '.join(names)})" if len(names) <= 12 else ""
+            told.append(f"- `{study.name}`: {units(len(names), 'run')}{which}")
+    return "\n".join(["## Not run", "", *(told or ["Every planned run has a result."]), ""])
 
 
 def _said(study: Study, results: Sequence[Result]) -> str:
@@ -182,16 +173,16 @@ def pictures(results: Sequence[Result]) -> dict[str, str]:
     pages = {}
     for study in (make("mini") for make in STUDIES.values()):
         found = analysis.analyse(study, results) if study.has_run(results) else {"contrasts": []}
-        if rows := [(c["contrast"], c["two_way"]) for c in found["contrasts"] if c["two_way"]]:
+        if rows := [contrast for contrast in found["contrasts"] if contrast["two_way"]]:
             progress = f"{found['runs']} of {found['planned']} planned runs"
-            title = f"Differences of NLL, 95% intervals ({progress})"
-            pages[f"findings-{study.name}.svg"] = forest(title, rows, "nats")
+            title = f"NLL differences, 95% by the two-way layout; grey: undecided ({progress})"
+            pages[f"findings-{study.name}.svg"] = forest(title, rows)
     return pages
 
 
-def forest(title: str, rows: Sequence[tuple[str, Interval]], unit: str) -> str:
-    """A line per difference with its interval; grey where the interval holds zero."""
-    numbers = [0.0, *(value for _, interval in rows for value in interval)]
+def forest(title: str, contrasts: Sequence[Mapping[str, Any]]) -> str:
+    """A line per difference with its interval; grey without a verdict."""
+    numbers = [0.0, *(value for contrast in contrasts for value in contrast["two_way"])]
     low, high = min(numbers), max(numbers)
     room = 0.05 * (high - low or 1.0)
     low, high = low - room, high + room
@@ -199,17 +190,17 @@ def forest(title: str, rows: Sequence[tuple[str, Interval]], unit: str) -> str:
     def x(value: float) -> str:
         return f"{_LEFT + (_WIDTH - _LEFT - 20) * (value - low) / (high - low):.1f}"
 
-    bottom = _TOP + _TALL * len(rows)
+    bottom = _TOP + _TALL * len(contrasts)
     parts = [
         f'<text class="t" x="10" y="24">{escape(title)}</text>',
         f'<line x1="{x(0)}" x2="{x(0)}" y1="{_TOP - 16}" y2="{bottom}"/>',
-        f'<text class="m" x="{x(0)}" y="{bottom + 18}">0 {escape(unit)}</text>',
+        f'<text class="m" x="{x(0)}" y="{bottom + 18}">0 nats</text>',
     ]
-    for number, (label, (middle, left, right)) in enumerate(rows):
-        y = _TOP + _TALL * number
-        line, dot = ("i", "") if left * right > 0 else ("u", "v")
+    for number, contrast in enumerate(contrasts):
+        y, (middle, left, right) = _TOP + _TALL * number, contrast["two_way"]
+        line, dot = ("i", "") if contrast["verdict"].endswith("zero") else ("u", "v")
         parts += [
-            f'<text class="e" x="{_LEFT - 12}" y="{y + 5}">{escape(label)}</text>',
+            f'<text class="e" x="{_LEFT - 12}" y="{y + 5}">{escape(contrast["contrast"])}</text>',
             f'<line class="{line}" x1="{x(left)}" x2="{x(right)}" y1="{y}" y2="{y}"/>',
             f'<circle class="{dot}" cx="{x(middle)}" cy="{y}" r="5"/>',
             f'<text class="m" x="{x(middle)}" y="{y - 8}">{middle:+.3f}</text>',
@@ -307,22 +298,26 @@ def _compute(results: Sequence[Result]) -> dict[str, Any]:
     """Untied Transformer++ with TANGO's operations against TANGO, from the small training curve."""
     archs = ("tango", "untied_transformer")
     hashes = {r.sha256 for r in runs("mini", "dm_math") if r.recipe.arch == archs[1]}
-    drops = []
-    for result in (result for result in results if result["run_sha256"] in hashes):
-        points = [loss for _, loss in result["curve"]["default"]]
-        middle, tenth = len(points) // 2, max(1, len(points) // 10)
-        half, end = points[middle - tenth : middle], points[-tenth:]
-        drops.append(math.log(statistics.fmean(half) / statistics.fmean(end)))
-    tango, untied = (RECIPES[f"dm_math-{arch}-4"].step_macs for arch in archs)
-    doublings, slope = math.log2(tango / untied), statistics.fmean(drops)
-    aim, ours = (NLL[4][arch]["dm_math"][0] for arch in archs)
+    losses = [r["curve"]["default"] for r in results if r["run_sha256"] in hashes]
+    slope = statistics.fmean(_last_drop([loss for _, loss in curve]) for curve in losses)
+    (aim, tango), (ours, untied) = (
+        (NLL[4][arch]["dm_math"][0], RECIPES[f"dm_math-{arch}-4"].step_macs) for arch in archs
+    )
+    doublings = math.log2(tango / untied)
     study = STUDIES["large-compute"]("mini")
     basis = (
-        f"training loss of {len(drops)} small runs falls by {1 - math.exp(-slope):.0%} in its last "
-        f"doubling; {_SLOPES[0]:g} to {_SLOPES[2]:g} times that for {doublings:.2f} doublings"
+        f"training loss of {len(losses)} small runs falls by {1 - math.exp(-slope):.0%} in its last"
+        f" doubling; {_SLOPES[0]:g} to {_SLOPES[2]:g} times that for {doublings:.2f} doublings"
     )
     interval = [aim - ours * math.exp(-share * slope * doublings) for share in _SLOPES]
     return _entry(study.name, next(iter(study.contrasts)), basis, interval)
+
+
+def _last_drop(points: Sequence[float]) -> float:
+    """Logarithm of the loss half-way over that at the end."""
+    middle, tenth = len(points) // 2, max(1, len(points) // 10)
+    half, end = points[middle - tenth : middle], points[-tenth:]
+    return math.log(statistics.fmean(half) / statistics.fmean(end))
 
 
 def prediction_table(found: dict[str, Any], results: Sequence[Result]) -> Table:

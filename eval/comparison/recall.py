@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -22,6 +22,7 @@ from typing_extensions import TypedDict
 
 from tangobench.errors import CorruptionError
 from tangobench.eval.comparison.runs import operations, share_text
+from tangobench.eval.comparison.studies import Pair, Study, arms_of
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table
 from tangobench.eval.scoring.result_files import (
@@ -42,7 +43,6 @@ from tangobench.pipeline.core.sealed import CASES
 NDArray = np.ndarray[Any, Any]
 
 FORMAT: Final = "tangobench-recall/1"
-QUESTION: Final = "How far back does each model find a value by its key?"
 LENGTHS: Final = (64, 128, 256, 512, 1024)
 _PAIRS: Final = 4
 _KINDS: Final = 16  # keys, and as many values
@@ -56,51 +56,27 @@ _UNTIED: Final = "TANGO, untied"
 _WINDOW, _CHUNK = 64, 256  # WANGO's and FLASH's
 
 
-def recall_runs(steps: int = 600, pairs: Sequence[tuple[int, int]] = SEED_PAIRS) -> list[Run]:
-    models: list[tuple[Arch, bool | None]] = [*((arch, None) for arch in ARCHS), ("tango", False)]
-    recipes = [
-        Recipe(
-            name=f"recall-{arch}" + ("-untied" if shared is False else ""),
-            family="study",
-            dataset="recall",
-            profile=str(steps),
-            arch=arch,
-            shared=shared,
-            depth=4,
-            context=LENGTHS[-1],
-            steps=steps,
-            batch=1,
-            warmup=max(1, steps // 10),
-            target_params=100_000,
-            width_step=2,
-            d_model=64,
-            heads=2,
-            vocabulary=_FILLER + 1,
-            lr_peak=4e-3,
-            lr_final=4e-4,
-            precision="fp32",
-        )
-        for arch, shared in models
-    ]
-    return [Run(recipe, *pair) for pair in pairs for recipe in recipes]
-
-
-def recall_plan(runs: Sequence[Run], found: dict[str, Any]) -> dict[str, Any]:
-    """What remains to be done, before anything is run."""
-    done = {run["run_sha256"] for run in found.values()}
-    seconds = []
-    for run in (run for run in runs if run.sha256 not in done):
-        config, tokens = run.recipe.model_config(), _TOKENS * run.recipe.steps
-        macs = (s * operations(config, n) / n for s, n in zip(_SHARES, LENGTHS, strict=True))
-        seconds.append(_SECONDS_PER_MAC * tokens * sum(macs))
-    return {
-        "study": "recall",
-        "question": QUESTION,
-        "runs": [run.name for run in runs],
-        "finished": len(runs) - len(seconds),
-        "core_hours": sum(seconds) / 3600,
-        "longest_hours": max(seconds, default=0.0) / 3600,
+def recall(steps: int = 600, pairs: Sequence[Pair] = SEED_PAIRS) -> Study:
+    common: dict[str, Any] = {
+        **{"family": "study", "dataset": "recall", "profile": str(steps), "precision": "fp32"},
+        **{"depth": 4, "heads": 2, "d_model": 64, "width_step": 2, "target_params": 100_000},
+        **{"context": LENGTHS[-1], "vocabulary": _FILLER + 1, "steps": steps, "batch": 1},
+        **{"warmup": max(1, steps // 10), "lr_peak": 4e-3, "lr_final": 4e-4},
     }
+    models = {LABELS[a]: Recipe(name=f"recall-{a}", arch=a, **common) for a in ARCHS}
+    models[_UNTIED] = Recipe(name="recall-tango-untied", arch="tango", shared=False, **common)
+    return Study(
+        name="recall",
+        question="How far back does each model find a value by its key?",
+        arms=arms_of(models, tuple(pairs)),
+        core_seconds=_core_seconds,
+    )
+
+
+def _core_seconds(recipe: Recipe) -> float:
+    config = recipe.model_config()
+    macs = (s * operations(config, n) / n for s, n in zip(_SHARES, LENGTHS, strict=True))
+    return _SECONDS_PER_MAC * _TOKENS * recipe.steps * sum(macs)
 
 
 def rows(rng: np.random.Generator, count: int, length: int) -> tuple[NDArray, NDArray]:
@@ -236,17 +212,12 @@ def accuracy(model: Any, length: int) -> dict[str, list[int]]:
     }
 
 
-def recall_tables(
-    found: dict[str, Any], runs: Sequence[Run], length: int = LENGTHS[-1]
-) -> list[Table]:
+def recall_tables(found: Mapping[str, Any], study: Study, length: int = LENGTHS[-1]) -> list[Table]:
     """Right answers inside and beyond WANGO's window and FLASH's chunk; by octave and length."""
-    by_model: dict[str, list[Any]] = {name: [] for name in (*LABELS.values(), _UNTIED)}
-    missing = {run.sha256: run.name for run in runs}
-    for run in found.values():
-        if missing.pop(run["run_sha256"], None):
-            model = _UNTIED if run["untied"] else LABELS[run["arch"]]
-            by_model[model].append(run["accuracy"])
-    tested = {model: cells for model, cells in by_model.items() if cells}
+    known = {run["run_sha256"]: run["accuracy"] for run in found.values()}
+    by_arm = {a.name: [known[r.sha256] for r in a.runs if r.sha256 in known] for a in study.arms}
+    tested = {model: runs for model, runs in by_arm.items() if runs}
+    missing = [run.name for run in study.runs if run.sha256 not in known]
 
     def share(model: str, length: int, first: int = 2, beyond: int = 1 << 30) -> str:
         counts = [
@@ -266,7 +237,7 @@ def recall_tables(
         **{f"all, T = {n:,}": (n,) for n in LENGTHS},
     }
     asked = [n for runs in tested.values() for _, n in runs[0][str(length)].values()]
-    lacking = f" Not run: {', '.join(missing.values())}." if missing else ""
+    lacking = f" Not run: {', '.join(missing)}." if missing else ""
     return [
         Table(
             title=f"Study recall: right answers by distance in rows of {length:,} tokens",

@@ -8,18 +8,21 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import functools
 import statistics
 import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypedDict, Unpack
+from typing import Any, Final
 
 import torch
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
-from tangobench.eval.comparison.analysis import core_seconds
-from tangobench.eval.comparison.studies import Result, Study, ablations
+from tangobench.eval.comparison.studies import Result, Study, ablations, core_seconds
 from tangobench.eval.comparison.tables import summarise
 from tangobench.eval.scoring.result_files import read_result, read_results, shipped_results
 from tangobench.eval.scoring.results import evaluate, require_questions
@@ -40,46 +43,41 @@ _ATTEST: Final = "tangobench-attest/1"
 _WARM_UP: Final = 5  # steps whose time does not count
 
 
-class How(TypedDict, total=False):
-    """How runs are made: by how many workers, with which input if the dataset must be built."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class How:
+    """How runs are made: where, by how many workers, from which input if data must be built."""
 
-    workers: int
-    source: str | None
-    extras: tuple[str, ...]
-    """What results must hold beyond the scores: `exact_match`, `probes`."""
-    reporter: Reporter | None
-
-
-class Task(NamedTuple):
-    """One run for a worker process."""
-
-    run: Run
     out: Path
-    extras: tuple[str, ...]
+    workers: int = 2
+    source: str | None = None
+    extras: tuple[str, ...] = ()
+    """What results must hold beyond the scores: `exact_match`, `probes`."""
+    reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
 
 
-def replicate(profile: Family, dataset: str, out: Path, **how: Unpack[How]) -> dict[str, Any]:
+def replicate(profile: Family, dataset: str, out: Path, **how: Any) -> dict[str, Any]:
     chosen = runs(profile, dataset)
     _require_runs(chosen, profile, dataset, "replication", profile)
-    return summarise(profile, dataset, finish(chosen, out, **how))
+    return summarise(profile, dataset, finish(chosen, How(out=out, **how)))
 
 
-def ablate(profile: Family, dataset: str, out: Path, **how: Unpack[How]) -> list[Result]:
+def ablate(profile: Family, dataset: str, out: Path, **how: Any) -> list[Result]:
     chosen = [run for run in ablations(profile).runs if run.recipe.dataset == dataset]
     _require_runs(chosen, profile, dataset, "ablations", "ablation")
-    return finish(chosen, out, **how)
+    return finish(chosen, How(out=out, **how))
 
 
-def run_study(study: Study, out: Path, **how: Unpack[How]) -> list[Result]:
+def run_study(study: Study, out: Path, **how: Any) -> list[Result]:
     """Train and score what is missing of a study; gives all results, those of the package too."""
-    lock, extras = _provided(study.runs[0], out, **how), set(how.get("extras", ()))
+    made = How(out=out, **how)
+    lock = _provided(study.runs[0], made)
     known = {
         result["run_sha256"]
         for result in read_results([shipped_results()])
-        if result["data"]["root"] == lock.root and extras <= set(result)
+        if result["data"]["root"] == lock.root and set(made.extras) <= set(result)
     }
     if todo := [run for run in study.runs if run.sha256 not in known]:
-        finish(todo, out, **how)
+        finish(todo, made)
     return read_results([out / "results", shipped_results()])
 
 
@@ -96,40 +94,34 @@ def _require_runs(
         )
 
 
-def finish(chosen: Sequence[Run], out: Path, **how: Unpack[How]) -> list[Result]:
+def finish(chosen: Sequence[Run], how: How) -> list[Result]:
     """The results of some runs on one dataset; what is missing of data, runs and scores is made."""
-    lock, extras = _provided(chosen[0], out, **how), how.get("extras", ())
-    if "exact_match" in extras:
-        require_questions(dataset_of(chosen[0], out))
-    reporter = how.get("reporter") or Reporter(quiet=True)
-    todo = [run for run in chosen if not {"scores", *extras} <= measured(run, out, lock)]
+    lock = _provided(chosen[0], how)
+    if "exact_match" in how.extras:
+        require_questions(dataset_of(chosen[0], how.out))
+    wanted = {"scores", *how.extras}
+    todo = [run for run in chosen if not wanted <= measured(run, how.out, lock)]
     todo.sort(key=lambda run: core_seconds(run.recipe), reverse=True)
     if kept := len(chosen) - len(todo):
-        reporter.say(f"{kept} of {len(chosen)} runs are finished already")
+        how.reporter.say(f"{kept} of {len(chosen)} runs are finished already")
     if todo:
-        tasks = [Task(run, out.absolute(), extras) for run in todo]
-        _train_all(tasks, how.get("workers", 2), reporter)
-    return [read_result(result_path(run, out)) for run in chosen]
+        _train_all(todo, how)
+    return [read_result(result_path(run, how.out)) for run in chosen]
 
 
-def _provided(run: Run, out: Path, **how: Unpack[How]) -> Lock:
+def _provided(run: Run, how: How) -> Lock:
     """The lock of a run's dataset, which is built if there is no folder of its name."""
+    out, name = how.out, run.recipe.dataset
     if not (out / run.recipe.folder).is_dir():
-        if (name := run.recipe.dataset) not in CATALOGUE:
+        if name not in CATALOGUE:
             raise UsageError(
                 f"{out / run.recipe.folder} is not there",
                 kind="dataset-missing",
                 fix=f"make its input as manifests/{name}.toml says, then: tangobench build "
                 f"manifests/{name}.toml --profile {run.recipe.profile} --out {out}",
             )
-        api.build(
-            name,
-            run.recipe.profile,
-            out=str(out),
-            source=how.get("source"),
-            workers=how.get("workers", 2),
-            reporter=how.get("reporter") or Reporter(quiet=True),
-        )
+        options: Any = {"source": how.source, "workers": how.workers, "reporter": how.reporter}
+        api.build(name, run.recipe.profile, out=str(out), **options)
     return dataset_of(run, out).lock
 
 
@@ -148,52 +140,50 @@ def measured(run: Run, out: Path, lock: Lock) -> set[str]:
     return set(found) if same and found["run_sha256"] == run.sha256 else set()
 
 
-def _train_all(tasks: Sequence[Task], workers: int, reporter: Reporter) -> None:
+def _train_all(todo: Sequence[Run], how: How) -> None:
     stop = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(tasks, reporter, stop), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(todo, how, stop), daemon=True)
     watcher.start()
-    runner = make_runner(workers)
+    work = functools.partial(train_and_score, out=how.out.absolute(), extras=how.extras)
     try:
-        for _ in runner.map(train_and_score, tasks, [task.run.name for task in tasks]):
-            pass
+        with contextlib.closing(make_runner(how.workers)) as runner:
+            collections.deque(runner.map(work, todo, [run.name for run in todo]), maxlen=0)
     finally:
         stop.set()
         watcher.join()
-        runner.close()
-    reporter.finish()
+    how.reporter.finish()
 
 
-def train_and_score(task: Task) -> str:
+def train_and_score(run: Run, out: Path, extras: Sequence[str]) -> None:
     """One run from wherever it is to its result; runs in a worker process."""
     # One thread per run: two runs side by side are faster than one on two cores, and the bits of a
     # run then do not depend on the number of workers.
     torch.set_num_threads(1)
-    folder = train(task.run, Options(out=task.out))
-    match, probe = "exact_match" in task.extras, "probes" in task.extras
-    return str(evaluate(folder, match_answers=match, probe=probe))
+    folder = train(run, Options(out=out))
+    evaluate(folder, match_answers="exact_match" in extras, probe="probes" in extras)
 
 
-def _watch(tasks: Sequence[Task], reporter: Reporter, stop: threading.Event) -> None:
+def _watch(todo: Sequence[Run], how: How, stop: threading.Event) -> None:
     """Show the steps that the worker processes have taken, from their metrics files."""
-    weights = {task.run: core_seconds(task.run.recipe) for task in tasks}
-    steps = sum(run.recipe.steps for run in weights)
-    reporter.start("replicate", steps, sum(weights.values()), noun="step")
-    seen = dict.fromkeys(weights, 0)
+    weights = {run: core_seconds(run.recipe) for run in todo}
+    steps = sum(run.recipe.steps for run in todo)
+    how.reporter.start("replicate", steps, sum(weights.values()), noun="step")
+    seen = dict.fromkeys(todo, 0)
     first, last = True, False
     while not last:
         last = not first and stop.wait(_WATCH_SECONDS)
         for run, weight in weights.items():
-            path = run_folder(tasks[0].out, run) / "metrics.jsonl"
-            lines = read_untrusted(path).splitlines() if path.is_file() else []
-            for number in range(seen[run], len(lines)):
+            path = run_folder(how.out, run) / "metrics.jsonl"
+            lines = read_untrusted(path).count(b"\n") if path.is_file() else 0
+            for number in range(seen[run], lines):
                 label = f"{run.name} step {number + 1:,}"
-                reporter.advance(weight / run.recipe.steps, reused=first, label=label)
-            seen[run] = max(seen[run], len(lines))
+                how.reporter.advance(weight / run.recipe.steps, reused=first, label=label)
+            seen[run] = max(seen[run], lines)
         first = False
 
 
 def attest(run: Run, out: Path, *, device: str, steps: int, reporter: Reporter) -> dict[str, Any]:
-    recipe, root = run.recipe, _provided(run, out, reporter=reporter).root
+    recipe, root = run.recipe, _provided(run, How(out=out, reporter=reporter)).root
     committed = committed_lock(recipe.dataset, recipe.profile)
     kernel = select.chosen(torch.empty(0, device=device))
     refused = None if device == "cpu" else select.refusal(device)

@@ -25,9 +25,14 @@ Weights = Mapping[str, float]
 MORE_PAIRS: Final[tuple[Pair, ...]] = ((53, 109), (67, 113))
 REPLICATED: Final = ("published", "mini", "sample")
 TUNING_PAIR: Final[Pair] = (71, 127)  # for choosing learning rates; no result uses it
+_SECONDS_PER_MAC: Final = 4e-11  # of the forward formula, one core, from the committed mini runs
 _RATES: Final = (1e-3, 2e-3, 4e-3)
 _BUDGETS: Final = (0.25, 0.5, 1.0)
 _TANGO, _FREE, _UNTIED = "TANGO", "TANGO, untied", LABELS["untied_transformer"]
+
+
+def core_seconds(recipe: Recipe) -> float:
+    return recipe.steps * recipe.step_macs * _SECONDS_PER_MAC
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,6 +64,7 @@ class Study:
     """Whether the NLL by place in the row is part of the answer."""
     common: str = ""
     """What arms of one model vary: the value that all other studies use."""
+    core_seconds: Callable[[Recipe], float] = core_seconds
 
     @property
     def runs(self) -> list[Run]:
@@ -84,7 +90,7 @@ def minus(first: str, second: str) -> Weights:
     return {first: 1.0, second: -1.0}
 
 
-def _arms(recipes: Mapping[str, Recipe], pairs: tuple[Pair, ...] = SEED_PAIRS) -> tuple[Arm, ...]:
+def arms_of(recipes: Mapping[str, Recipe], pairs: tuple[Pair, ...] = SEED_PAIRS) -> tuple[Arm, ...]:
     return tuple(Arm(name=name, recipe=recipe, pairs=pairs) for name, recipe in recipes.items())
 
 
@@ -105,7 +111,7 @@ def sharing(profile: str) -> Study:
         name="sharing",
         question="At equal parameters and steps, what do sharing the block, gating and TANGO's "
         "weighting of sources each do to the NLL?",
-        arms=_arms(chosen, (*SEED_PAIRS, *MORE_PAIRS)),
+        arms=arms_of(chosen, (*SEED_PAIRS, *MORE_PAIRS)),
         contrasts={
             "Sharing, both architectures (shared minus untied)": {
                 **{shared: 0.5, tango: 0.5},
@@ -200,7 +206,7 @@ def context(profile: str) -> Study:
         name="context",
         question="On rows of 1,024 tokens of text, which model has the lowest NLL, and which makes "
         "use of distant tokens?",
-        arms=_arms(found),
+        arms=arms_of(found),
         by_position=True,
         contrasts={
             f"{other} minus {_TANGO}": minus(other, _TANGO) for other in found if other != _TANGO
@@ -216,7 +222,7 @@ def ablations(profile: str) -> Study:
         name="ablations",
         question="What does each part of TANGO and WANGO do to the NLL? Positive if the change "
         "hurts.",
-        arms=_arms(whole | changed),
+        arms=arms_of(whole | changed),
         contrasts={
             f"{name} (minus {LABELS[recipe.arch]})": minus(name, LABELS[recipe.arch])
             for name, recipe in changed.items()
@@ -239,7 +245,7 @@ def orderings(profile: str, name: str = "orderings") -> Study:
     return Study(
         name=name,
         question="Which of the paper's orderings hold?",
-        arms=_arms({LABELS[arch]: _sized(profile, arch) for arch in ARCHS}),
+        arms=arms_of({LABELS[arch]: _sized(profile, arch) for arch in ARCHS}),
         contrasts={
             f"{LABELS[higher]} minus {LABELS[lower]}": minus(LABELS[higher], LABELS[lower])
             for lower, higher in CLAIMS
@@ -255,7 +261,7 @@ def _against_tango(name: str, question: str, tango: Recipe, label: str, other: R
     return Study(
         name=name,
         question=f"At the paper's size{question}",
-        arms=_arms({_TANGO: tango, label: other}),
+        arms=arms_of({_TANGO: tango, label: other}),
         contrasts={f"{_TANGO} minus {label}": minus(_TANGO, label)},
     )
 

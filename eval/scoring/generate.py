@@ -5,8 +5,8 @@
   logit after the true ones before it. The pass that scores shows that; near-ties are decoded.
 - Prompts of different lengths share a batch: they are padded behind, where causal models never
   look. Which rows share one cannot change an answer (batch invariance is a test of the models).
-- Samples and parts of the NLL are no results: rows are evenly spaced over the split. A row with a
-  target is continued from there; any other from its middle.
+- Samples are of rows that are evenly spaced over the split. A row with a target is continued from
+  there; any other from its middle.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ import torch
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import InputError
-from tangobench.eval.scoring.nll import batches_of, token_scores
-from tangobench.eval.scoring.tally import MatchReport, Scored, Tally
+from tangobench.eval.scoring.tally import MatchReport, Scored
 from tangobench.model.language import LanguageModel
 from tangobench.model.training.loader import Stream
-from tangobench.model.training.recipes import Precision
 from tangobench.pipeline.dm_math.vocabulary import EOS, SYMBOLS, question_prefix
 from tangobench.pipeline.reading import Dataset
 from tangobench.pipeline.tokenizer.base import Tokenizer
@@ -105,18 +103,6 @@ def continuations(
 
 def spaced(stream: Stream, limit: int) -> Any:
     return np.linspace(0, len(stream) - 1, min(limit, len(stream))).astype(np.int64)
-
-
-def partial_nll(
-    model: LanguageModel, stream: Stream, limit: int, precision: Precision, tokens_at_once: int
-) -> Tally:
-    rows = spaced(stream, limit)
-    lengths = np.array([len(stream.row(row)[0]) for row in rows.tolist()])
-    total, count = 0.0, 0
-    for places in batches_of(lengths, tokens_at_once):
-        found = token_scores(model, stream.batch(rows[places]), precision)[0]
-        total, count = total + float(found.sum()), count + len(found)
-    return Tally(total, count)
 
 
 def samples(

@@ -37,28 +37,30 @@ def score(
     model: LanguageModel,
     stream: Stream,
     *,
+    rows: NDArray | None = None,
     precision: Precision = "fp32",
     tokens_at_once: int = TOKENS_AT_ONCE,
     reporter: Reporter | None = None,
     label: str = "",
 ) -> Scored:
-    masks = [stream.row(row)[1] for row in range(len(stream))]
+    """All targets of some rows (default: of every row)."""
+    rows = np.arange(len(stream)) if rows is None else rows
+    masks = [stream.row(row)[1] for row in rows.tolist()]
     counts = np.array([int(mask.sum()) for mask in masks], np.int64)
     starts = np.cumsum(counts) - counts
     found = np.empty((2, int(counts.sum())), np.float64)
     lengths = np.array([len(mask) for mask in masks], np.int64)
-    batches = batches_of(lengths, tokens_at_once)
     reporter = reporter or Reporter(quiet=True)
     reporter.start(f"score {label}", len(lengths), int(lengths.sum()), noun="row")
-    for rows in batches:
-        places = np.concatenate([starts[row] + np.arange(counts[row]) for row in rows.tolist()])
-        found[:, places] = token_scores(model, stream.batch(rows), precision)
-        reporter.advance(int(lengths[rows].sum()), count=len(rows))
+    for batch in batches_of(lengths, tokens_at_once):
+        places = np.concatenate([starts[row] + np.arange(counts[row]) for row in batch.tolist()])
+        found[:, places] = token_scores(model, stream.batch(rows[batch]), precision)
+        reporter.advance(int(lengths[batch].sum()), count=len(batch))
     reporter.finish()
     positions = [np.flatnonzero(mask) for mask in masks]
     return Scored(
         found[0],
-        np.repeat(np.arange(len(stream)), counts),
+        np.repeat(rows, counts),
         np.concatenate([np.zeros(0, np.int64), *positions]),
         np.arange(found.shape[1]) - np.repeat(starts, counts),
         found[1],

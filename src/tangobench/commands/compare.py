@@ -273,15 +273,15 @@ def _study(args: argparse.Namespace) -> int:
 
 def _recall(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison import recall
-    from tangobench.eval.comparison.analysis import plan_title
+    from tangobench.eval.comparison.analysis import plan, plan_title
     from tangobench.eval.scoring.result_files import shipped_results
 
-    runs = recall.recall_runs(20 if args.profile == "sample" else 600)
-    planned = recall.recall_plan(runs, recall.read_recall([args.out / "results"]))
+    study = recall.recall(20 if args.profile == "sample" else 600)
+    planned = plan(study, recall.read_recall([args.out / "results"]).values())
     if args.plan:
         return show(args, planned, plan_title(planned), *planned["runs"])
     reporter_of(args).say(plan_title(planned))
-    recall.run_recall(args.out, runs, workers=args.workers, reporter=reporter_of(args))
+    recall.run_recall(args.out, study.runs, workers=args.workers, reporter=reporter_of(args))
     found = recall.read_recall([args.out / "results", shipped_results()])
     _trained(args, "tested")
-    return _show(args, found, recall.recall_tables(found, runs))
+    return _show(args, found, recall.recall_tables(found, study))

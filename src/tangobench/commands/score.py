@@ -63,7 +63,8 @@ def _at_once(args: argparse.Namespace, device: str) -> int:
 
 def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Scores of `--limit` rows, and the file of samples."""
-    from tangobench.eval.scoring.generate import partial_nll, samples
+    from tangobench.eval.scoring.generate import samples, spaced
+    from tangobench.eval.scoring.nll import score
     from tangobench.eval.scoring.results import final_checkpoint
     from tangobench.model.training.loader import Stream, configs_of
     from tangobench.pipeline.core.files import write_atomic
@@ -74,8 +75,10 @@ def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     for config in configs_of(dataset):
         stream = Stream(dataset, config, "validation", context=recipe.context)
         if args.limit is not None:
-            sizes = (recipe.precision, _at_once(args, model.embed.device.type))
-            scores[config] = partial_nll(model, stream, args.limit, *sizes).as_json()
+            how: dict[str, Any] = {"precision": recipe.precision, "reporter": reporter_of(args)}
+            how["tokens_at_once"] = _at_once(args, model.embed.device.type)
+            scored = score(model, stream, rows=spaced(stream, args.limit), **how)
+            scores[config] = scored.tally().as_json()
         if args.samples is not None:
             for sample in samples(model, stream, args.limit or 20, dataset.tokenizer):
                 lines.append(json.dumps({"config": config, **sample}) + "\n")

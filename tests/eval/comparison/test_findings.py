@@ -91,8 +91,12 @@ def test_the_committed_pictures_are_those_of_the_results(results):
         assert (folder / name).read_text(encoding="utf-8") == text
 
 
-def test_a_picture_marks_what_holds_no_zero():
-    text = forest("A < B", [("sure", (0.2, 0.1, 0.3)), ("unsure", (0.1, -0.1, 0.3))], "nats")
+def test_a_picture_marks_what_has_a_verdict():
+    made = [
+        {"contrast": "<sure>", "two_way": (0.2, 0.1, 0.3), "verdict": "above zero"},
+        {"contrast": "unsure", "two_way": (0.2, 0.1, 0.3), "verdict": "undecided"},
+    ]
+    text = forest("A < B", made)
     root = ET.fromstring(text)  # well-formed, whatever the labels hold
     lines = [item.get("class") for item in root if item.tag.endswith("line")]
     assert lines == [None, "i", "u"]

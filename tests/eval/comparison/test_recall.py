@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +17,6 @@ from tangobench.eval.comparison import recall
 from tangobench.eval.comparison.recall import (
     LENGTHS,
     read_recall,
-    recall_runs,
     recall_tables,
     rows,
 )
@@ -45,7 +46,7 @@ def test_every_octave_has_as_many_questions():
 
 
 def test_all_models_are_matched_and_of_one_size():
-    runs = recall_runs()
+    runs = recall.recall().runs
     assert len({run.name for run in runs}) == len(runs) == 21
     sizes = [run.recipe.model_config().nonembedding_params for run in runs]
     assert max(sizes) / min(sizes) < 1.02
@@ -73,10 +74,12 @@ def test_a_model_that_knows_the_answer_has_all_of_them(monkeypatch):
 def test_the_command_trains_resumes_and_shows_a_table(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(recall, "LENGTHS", (64,))
     monkeypatch.setattr(recall, "_SHARES", (1.0,))
-    whole = recall_runs
-    monkeypatch.setattr(recall, "recall_runs", lambda steps: whole(2, [(17, 101)])[3:5])
+    whole = recall.recall(2, [(17, 101)])
+    two = replace(whole, arms=whole.arms[3:5])
+    monkeypatch.setattr(recall, "recall", lambda steps: two)
     words = ["replicate", "--study", "recall", "--out", str(tmp_path), "--workers", "1", "--quiet"]
-    monkeypatch.setattr(recall, "recall_tables", lambda found, runs: recall_tables(found, runs, 64))
+    shown = partial(recall_tables, length=64)
+    monkeypatch.setattr(recall, "recall_tables", shown)
     assert main(words) == 0
     assert "right answers by distance" in capsys.readouterr().out
     path = tmp_path / "results" / "recall.json"

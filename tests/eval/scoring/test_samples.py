@@ -8,7 +8,7 @@ import pytest
 from training import options, tiny_run
 
 from tangobench.cli import main
-from tangobench.eval.scoring.generate import answer, partial_nll, samples
+from tangobench.eval.scoring.generate import answer, samples, spaced
 from tangobench.eval.scoring.nll import score
 from tangobench.eval.scoring.results import load_model
 from tangobench.model.training.loader import Stream
@@ -27,10 +27,10 @@ def test_all_rows_are_what_eval_scores(trained):
     model = load_model(folder)
     stream = Stream(open_dataset(out / "dm_math-sample"), "default", "validation")
     whole = score(model, stream).tally()
-    found = partial_nll(model, stream, 1000, "fp32", 64)
+    found = score(model, stream, rows=spaced(stream, 1000), tokens_at_once=64).tally()
     assert found.count == whole.count
     assert found.sum == pytest.approx(whole.sum, rel=1e-6)
-    assert partial_nll(model, stream, 3, "fp32", 64).count < whole.count
+    assert score(model, stream, rows=spaced(stream, 3)).tally().count < whole.count
 
 
 def test_samples_hold_prompt_answer_and_target(trained):
