@@ -153,48 +153,41 @@ def read_result(
 
 
 def _checked(data: dict[str, Any], path: Path, form: str) -> dict[str, Any]:
-    wrong: str | None = ""
     try:
-        if data.get("format") == form:
-            wrong = _fault(data) if form == FORMAT else None
-    except (ValueError, KeyError, AttributeError, TypeError):
-        pass
-    if wrong is not None:
+        if data.get("format") != form:
+            raise ValueError
+        if form == FORMAT:
+            _require_whole(data)
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        why = f": {error}" if isinstance(error, ValueError) and error.args else ""
         raise CorruptionError(
-            f"result {path} is damaged, edited or no {form}" + (f": {wrong}" if wrong else ""),
+            f"result {path} is damaged, edited or no {form}{why}",
             kind="result-corrupt",
             fix="score the run again with `tangobench eval`",
             path=str(path),
-        )
+        ) from None
     if form == FORMAT and (content := proven_content(data["data"])):
         data["data"]["content_root"] = content
     return data
 
 
-def _fault(data: dict[str, Any]) -> str | None:
-    """What is wrong with a result, or None; empty or a KeyError if it does not describe its run."""
+def _require_whole(data: dict[str, Any]) -> None:
+    """A ValueError with what is wrong, or an empty one if a result does not describe its run."""
     seeds = data["seeds"]
     run = described_run(data, [seeds["initialisation"], seeds["data_order"]])
     if run is None or any(data[name] != getattr(run.recipe, name) for name in _FROM_RECIPE):
-        return ""
-    try:
-        checked(_Result, data)
-    except ValueError as error:
-        return str(error)
+        raise ValueError
+    checked(_Result, data)
     if not {"name", "profile", "root"} <= data["data"].keys():
-        return ""
+        raise ValueError
     if "code_sha256" not in data["trained_with"]:
-        return "field 'trained_with.code_sha256' is missing"
-    return next(filter(None, map(_test_fault, data.get("tests", {}).items())), None)
-
-
-def _test_fault(item: tuple[str, Any]) -> str | None:
-    name, found = item
-    if found["scores"].keys() != found["modules"].keys() or "root" not in found["data"]:
-        return f"field 'tests.{name}': scores, modules and data do not belong together"
-    modules = [m for part in found["modules"].values() for m in part.values()]
-    wrong = any(m["correct"] > m["tried"] for m in modules) or not modules
-    return f"field 'tests.{name}.modules': more right answers than tried" if wrong else None
+        raise ValueError("field 'trained_with.code_sha256' is missing")
+    for name, found in data.get("tests", {}).items():
+        if found["scores"].keys() != found["modules"].keys() or "root" not in found["data"]:
+            raise ValueError(f"field 'tests.{name}': scores, modules and data do not fit")
+        modules = [m for part in found["modules"].values() for m in part.values()]
+        if not modules or any(m["correct"] > m["tried"] for m in modules):
+            raise ValueError(f"field 'tests.{name}.modules': more right answers than tried")
 
 
 def shipped_results() -> Path:
@@ -361,15 +354,11 @@ def _parquet(rows: Sequence[tuple[Any, ...]]) -> bytes:
     names = ("run", "metric", "kind", "label")
     numbers = [("sum", pa.float64()), ("count", pa.int64())]
     schema = pa.schema([*((name, pa.string()) for name in names), *numbers])
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    table = pa.table(dict(zip(schema.names, columns, strict=True)), schema)
+    items = [dict(zip(schema.names, row, strict=True)) for row in rows]
+    how: Any = {"compression": "zstd", "column_encoding": {"sum": "BYTE_STREAM_SPLIT"}}
     sink = io.BytesIO()
     pq.write_table(
-        table,
-        sink,
-        compression="zstd",
-        use_dictionary=[*names, "count"],
-        column_encoding={"sum": "BYTE_STREAM_SPLIT"},
+        pa.Table.from_pylist(items, schema), sink, use_dictionary=[*names, "count"], **how
     )
     return sink.getvalue()
 
