@@ -220,7 +220,9 @@ def study_tables(study: Study, results: Sequence[Result], *, brief: bool = False
         found["question"] = ""
     tables = [(_grid if brief and study.arms[0].model else _arms)(study, found, note)]
     if found["contrasts"]:
-        tables.append(_contrasts(found, "" if brief else note, brief=brief))
+        title = f"Study {study.name}: comparisons stated before the runs"
+        noise = f"NLL in nats. {_residual(found)}{'' if brief else note}"
+        tables.append(difference_table(title, found["contrasts"], noise, seeds=not brief))
     if study.contrasts and (needed := multipliers(study, results)):
         tables.append(_multipliers(study, needed))
     if study.by_position and found["runs"]:
@@ -228,6 +230,13 @@ def study_tables(study: Study, results: Sequence[Result], *, brief: bool = False
     if found["pairs"] and len(found["arms"]) <= 8 and not brief:
         tables.append(_pairs(found, note))
     return tables
+
+
+def _residual(found: Mapping[str, Any]) -> str:
+    if found["residual"] is None:
+        return ""
+    freedom = units(found["freedom"], "degree")
+    return f"Residual {found['residual']:.4f} with {freedom} of freedom. "
 
 
 def _grid(study: Study, found: Mapping[str, Any], note: str) -> Table:
@@ -275,23 +284,27 @@ def _arms(study: Study, found: Mapping[str, Any], note: str) -> Table:
     )
 
 
-def _contrasts(found: Mapping[str, Any], note: str, *, brief: bool) -> Table:
-    rest, seeds = "", {"Per seed pair": lambda contrast: texts.signed(contrast["per_seed"])}
-    if found["residual"] is not None:
-        freedom = units(found["freedom"], "degree")
-        rest = f" Residual {found['residual']:.4f} with {freedom} of freedom."
+def difference_table(
+    title: str,
+    found: Iterable[Mapping[str, Any]],
+    note: str,
+    *,
+    seeds: bool = True,
+    digits: int = 3,
+) -> Table:
+    """Judged differences by name (`contrast`), with both intervals, verdict and single scores."""
+    single = {"Per seed pair": lambda one: texts.signed(one["per_seed"], digits)}
     return tabled(
-        f"Study {found['study']}: comparisons stated before the runs",
-        found["contrasts"],
+        title,
+        found,
         {
-            "Comparison": lambda contrast: contrast["contrast"],
-            "Two-way layout": lambda contrast: estimate(contrast["two_way"]),
-            "Paired t": lambda contrast: estimate(contrast["paired"]),
+            "Comparison": lambda one: one["contrast"],
+            "Two-way layout": lambda one: estimate(one["two_way"], digits),
+            "Paired t": lambda one: estimate(one["paired"], digits),
             "Verdict": explained,
-            **({} if brief else seeds),
+            **(single if seeds else {}),
         },
-        "NLL in nats, with 95% intervals; a verdict needs both intervals on one side of "
-        f"zero.{rest} {note}".rstrip(),
+        f"95% intervals; a verdict needs both on one side of zero. {note}".rstrip(),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tangobench.catalogue import TEST_SETS, metrics_of, title_of
 from tangobench.eval.comparison import runs as texts
-from tangobench.eval.comparison.analysis import explained, judged
+from tangobench.eval.comparison.analysis import difference_table, explained, judged
 from tangobench.eval.comparison.runs import MISSING, Group, label_of, seeds_of, share_text, spread
 from tangobench.eval.comparison.studies import REPLICATED, Pair, Result, minus
 from tangobench.eval.intervals import two_way
@@ -106,22 +106,17 @@ def exact(group: Group) -> Table | None:
 
 
 def exact_pairs(group: Group) -> Table | None:
-    rows = []
-    for better, worse in CLAIMS:
-        points = {a: _points_by_seeds(group.by_model.get(a, ())) for a in (better, worse)}
-        found = judged(minus(better, worse), points, None)
-        if paired := found["paired"]:
-            pair = f"{LABELS[better]} minus {LABELS[worse]}"
-            per_seed = texts.signed(found["per_seed"], 2)
-            rows.append([pair, f"{paired[0]:+.2f}", texts.ends(paired, 2), per_seed])
-    if not rows:
+    points = {model: _points_by_seeds(runs) for model, runs in group.by_model.items()}
+    layout = two_way(points)
+    found = [
+        {"contrast": f"{LABELS[a]} minus {LABELS[b]}", **judged(minus(a, b), points, layout)}
+        for a, b in CLAIMS
+        if points.get(a) and points.get(b)
+    ]
+    if not any(one["paired"] for one in found):
         return None
-    return Table(
-        title=group.title("Differences of exact match"),
-        columns=["Models", "Percentage points", "95% interval", "Per seed"],
-        rows=rows,
-        note=group.note("The same questions, paired by seed; Student's t over seeds."),
-    )
+    note = group.note("Percentage points on the same questions, paired by seed.")
+    return difference_table(group.title("Differences of exact match"), found, note, digits=2)
 
 
 def _points_by_seeds(runs: Sequence[Result]) -> dict[Pair, float]:

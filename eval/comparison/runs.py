@@ -239,5 +239,5 @@ def ends(interval: Sequence[float] | None, digits: int = 3) -> str:
     return "–" if interval is None else " … ".join(f"{end:+.{digits}f}" for end in interval[-2:])
 
 
-def estimate(interval: Sequence[float] | None) -> str:
-    return "–" if interval is None else f"{interval[0]:+.3f} ({ends(interval)})"
+def estimate(interval: Sequence[float] | None, digits: int = 3) -> str:
+    return "–" if interval is None else f"{interval[0]:+.{digits}f} ({ends(interval, digits)})"
