@@ -1,4 +1,4 @@
-"""What runs of studies say: plans before them, differences with verdicts after them.
+"""What runs of studies say: differences with verdicts, and the tables of a study.
 
 - Noise is judged by a two-way layout over seed pairs; the paired t of the same contrast is shown
   beside it, and a verdict needs both. Tukey's intervals cover all pairs of arms.
@@ -11,15 +11,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
-from tangobench.catalogue import title_of
 from tangobench.eval.comparison import runs as texts
 from tangobench.eval.comparison.runs import by_seeds, estimate, metric_title, or_dash, seeds_of
 from tangobench.eval.comparison.studies import EVERY, Arm, Pair, Result, Study, Weights
-from tangobench.eval.intervals import Layout, detectable, paired_t, two_way
+from tangobench.eval.intervals import Layout, paired_t, two_way
 from tangobench.eval.published import LABELS
 from tangobench.eval.render import Table, tabled
 from tangobench.model.config import ARCHS
@@ -33,54 +32,8 @@ _VERDICTS: Final = {1: "above zero", -1: "below zero", 0: "undecided", None: "no
 _TOY: Final = " A toy trained for seconds: it says nothing about the models."
 
 
-class Prior(NamedTuple):
-    """The residual of an earlier layout at a study's size, and the dataset it was measured on."""
-
-    residual: float
-    dataset: str
-
-
-def plan(study: Study, finished: Iterable[Result], prior: Prior | None = None) -> dict[str, Any]:
-    """What remains to be done and what the design can see, before anything is run."""
-    done = {result["run_sha256"] for result in finished}
-    seconds = [study.core_seconds(run.recipe) for run in study.runs if run.sha256 not in done]
-    pairs = {arm.name: len(arm.pairs) for arm in study.arms}
-
-    def smallest(weights: Weights) -> float | None:
-        blocks = min(pairs[arm] for arm in weights)
-        return prior and detectable(prior.residual, weights, arms=len(pairs), blocks=blocks)
-
-    return {
-        "study": study.name,
-        "question": study.question,
-        "runs": [run.name for run in study.runs],
-        "finished": len(study.runs) - len(seconds),
-        "core_hours": sum(seconds) / 3600,
-        "longest_hours": max(seconds, default=0.0) / 3600,
-        "prior_residual": prior and prior.residual,
-        "prior_dataset": prior and prior.dataset,
-        "contrasts": [
-            {"name": name, "detectable": smallest(weights)}
-            for name, weights in study.contrasts.items()
-        ],
-    }
-
-
 def by_arch(results: Sequence[Result], metric: str) -> Scores:
     return {arch: by_seeds((r for r in results if r["arch"] == arch), metric) for arch in ARCHS}
-
-
-def prior_residual(results: Sequence[Result], study: Study) -> Prior | None:
-    """Noise of the six architectures' runs of this size, from results made before the study.
-
-    On the study's dataset, or where nothing was run on it, on the noisiest of the others.
-    """
-    groups = [group for group in texts.groups(results) if group.family == study.profile]
-    own = [group for group in groups if study.metric in group.metrics]
-    if own:
-        groups = [max(own, key=lambda group: len(group.every))]
-    fitted = [(two_way(by_arch(g.every, g.metrics[0])), title_of(g.dataset)) for g in groups]
-    return max((Prior(layout.residual, on) for layout, on in fitted if layout), default=None)
 
 
 def results_of(study: Study, results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -177,34 +130,6 @@ def side(pooled: Sequence[float] | None, paired: Sequence[float] | None) -> int 
     if pooled is None or paired is None:
         return None
     return int(pooled[1] > 0 and paired[1] > 0) - int(pooled[2] < 0 and paired[2] < 0)
-
-
-def plan_title(planned: Mapping[str, Any]) -> str:
-    left = f"{len(planned['runs']) - planned['finished']} to train, " if planned["finished"] else ""
-    return (
-        f"Study {planned['study']}: {units(len(planned['runs']), 'run')}, {left}about "
-        f"{planned['core_hours']:.1f} core-hours, the longest {planned['longest_hours']:.1f}"
-    )
-
-
-def plan_table(planned: Mapping[str, Any]) -> Table:
-    prior = planned["prior_residual"]
-    noise = (
-        "No earlier runs of this size say how large the noise is."
-        if prior is None
-        else f"With the noise of earlier runs of this size (residual {prior:.4f} on "
-        f"{planned['prior_dataset']}), a true difference of this size is found in 80% of "
-        "repetitions."
-    )
-    return tabled(
-        plan_title(planned),
-        planned["contrasts"] or [{"name": "none", "detectable": None}],
-        {
-            "Comparison, stated before the runs": lambda c: c["name"],
-            "Detectable difference": lambda c: or_dash(c["detectable"], ".3f"),
-        },
-        f"{planned['question']} {noise}",
-    )
 
 
 def study_tables(study: Study, results: Sequence[Result], *, brief: bool = False) -> list[Table]:
@@ -336,22 +261,31 @@ def _pairs(found: Mapping[str, Any], note: str) -> Table:
     )
 
 
+def by_budget(study: Study, results: Sequence[Result]) -> dict[str, dict[float, dict[Pair, float]]]:
+    """NLL by model, budget and seed pair, of what ran."""
+    scores, found = scores_of(study, results), dict[str, dict[float, dict[Pair, float]]]()
+    for arm in study.arms:
+        if arm.model and scores[arm.name]:
+            found.setdefault(arm.model, {})[arm.budget] = scores[arm.name]
+    return found
+
+
 def multipliers(study: Study, results: Sequence[Result]) -> dict[str, list[float]]:
-    """By model, per seed pair: operations that it needs for the NLL of TANGO at 1.
+    """By model and seed pair: operations for the NLL of TANGO's largest budget (at most 1) over it.
 
     A line through NLL against the logarithm of operations is fitted to each model and seed pair.
     """
-    scores = scores_of(study, results)
-    arms = {(arm.model, arm.budget): scores[arm.name] for arm in study.arms if arm.model}
-    found: dict[str, list[float]] = {}
-    for model in dict.fromkeys(model for model, _ in arms):
-        for pair, aim in arms.get((LABELS["tango"], 1.0), {}).items():
-            budgets = {b: s[pair] for (name, b), s in arms.items() if name == model and pair in s}
-            if len(budgets) < 2:
-                continue
-            slope, start = np.polyfit([math.log2(b) for b in budgets], list(budgets.values()), 1)
-            if slope < 0:
-                found.setdefault(model, []).append(float(2 ** ((aim - start) / slope)))
+    models, found = by_budget(study, results), dict[str, list[float]]()
+    tango = models.get(LABELS["tango"], {})
+    largest = max((budget for budget in tango if budget <= 1), default=0.0)
+    for model, budgets in models.items():
+        for pair, aim in tango.get(largest, {}).items():
+            known = {budget: nlls[pair] for budget, nlls in budgets.items() if pair in nlls}
+            if len(known) > 1:
+                slope, start = np.polyfit(np.log2(list(known)), list(known.values()), 1)
+                if slope < 0:
+                    needed = 2 ** ((aim - start) / slope) / largest
+                    found.setdefault(model, []).append(float(needed))
     return found
 
 
@@ -365,12 +299,13 @@ def _multipliers(study: Study, needed: Mapping[str, Sequence[float]]) -> Table:
         rows.append([model, f"{middle:.2f}", " … ".join(ends), per_seed])
     budgets = [arm.budget for arm in study.arms]
     return Table(
-        title=f"Study {study.name}: operations for the NLL of TANGO at its budget",
+        title=f"Study {study.name}: operations for the NLL of TANGO at its largest budget",
         columns=["Model", "Times the operations", "95% interval", "Per seed pair"],
         rows=rows,
         note="A line through NLL against the logarithm of operations, per model and seed pair; "
-        "geometric mean and Student's t on logarithms. Outside "
-        f"{min(budgets):g} to {max(budgets):g} times the budget it is an extrapolation.",
+        "geometric mean and Student's t on logarithms. Runs had "
+        f"{min(budgets):g} to {max(budgets):g} times TANGO's operations; beyond that it is an "
+        "extrapolation.",
     )
 
 

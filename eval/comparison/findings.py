@@ -1,13 +1,8 @@
 """What the studies say (docs/findings.md and its pictures), and what they predict.
 
 - Page and pictures are functions of the results alone: tests compare them with the committed ones.
-  A study without a run is named as not run, with its plan.
-- Predictions say what models of the paper's size will show. They are made once from the small runs,
-  dated, and sealed with the hash of the results that they follow from; later results judge them.
-- A difference of the small models is scaled by the ratio of TANGO's NLLs (the paper's over ours),
-  and its interval is doubled for the step in size. Where the paper gives the difference too, the
-  interval covers both, and the estimate is the middle of the two. The effect of more operations is
-  extrapolated from the training curve of the small Untied Transformer++.
+- Predictions of what models of the paper's size will show are made once, dated, and sealed with the
+  hash of the results that they follow from. _PREDICTED says how.
 """
 
 from __future__ import annotations
@@ -15,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from html import escape
 from pathlib import Path
@@ -23,7 +18,7 @@ from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
-from tangobench.eval.comparison import analysis
+from tangobench.eval.comparison import analysis, design
 from tangobench.eval.comparison import recall as probe
 from tangobench.eval.comparison.runs import estimate
 from tangobench.eval.comparison.studies import STUDIES, Result, Study, Weights, orderings
@@ -92,6 +87,7 @@ _STYLE: Final = (
     "text{font:14px system-ui,sans-serif;fill:#222}.m{text-anchor:middle;font-size:12px}"
     ".e{text-anchor:end}.t{font-weight:600}line{stroke:#999}.i{stroke:#1b6ca8;stroke-width:3}"
     ".u{stroke:#999;stroke-width:3}circle{fill:#1b6ca8}.v{fill:#999}"
+    ".c{fill:none;stroke:#1b6ca8;stroke-width:2}"
     "@media(prefers-color-scheme:dark){text{fill:#ddd}line{stroke:#777}"
     ".i{stroke:#6db3e8}circle{fill:#6db3e8}}"
 )
@@ -145,14 +141,19 @@ def _not_run(small: Sequence[Study], results: Sequence[Result]) -> str:
 
 
 def _said(study: Study, results: Sequence[Result]) -> str:
-    prior = analysis.prior_residual(results, study)
-    planned = _planned(analysis.plan(study, [], prior))
+    prior = design.prior_residual(results, study)
+    planned = _planned(design.plan(study, [], prior))
     if not study.has_run(results):
         return f"Not run yet. {planned}"
     tables = analysis.study_tables(study, results, brief=True)
-    seen = f"![Differences with intervals](images/findings-{study.name}.svg)\n\n"
-    judged = any(contrast["two_way"] for contrast in analysis.analyse(study, results)["contrasts"])
-    return f"{seen if judged else ''}{planned}\n{render(tables, 'markdown')}"
+    names = {"": "Differences with intervals", "-curves": "NLL by operations"}
+    made = pictures([*results], [study])
+    seen = [
+        f"![{text}](images/findings-{study.name}{end}.svg)\n\n"
+        for end, text in names.items()
+        if f"findings-{study.name}{end}.svg" in made
+    ]
+    return f"{''.join(seen)}{planned}\n{render(tables, 'markdown')}"
 
 
 def _planned(plan: Mapping[str, Any]) -> str:
@@ -168,16 +169,49 @@ def _planned(plan: Mapping[str, Any]) -> str:
     return f"{said}.\n"
 
 
-def pictures(results: Sequence[Result]) -> dict[str, str]:
-    """The page's pictures by file name: the stated comparisons of every study that ran."""
+def pictures(results: Sequence[Result], studies: Iterable[Study] | None = None) -> dict[str, str]:
+    """The page's pictures by file name: stated comparisons, and curves over several budgets."""
     pages = {}
-    for study in (make("mini") for make in STUDIES.values()):
+    for study in studies or [make("mini") for make in STUDIES.values()]:
         found = analysis.analyse(study, results) if study.has_run(results) else {"contrasts": []}
         if rows := [contrast for contrast in found["contrasts"] if contrast["two_way"]]:
             progress = f"{found['runs']} of {found['planned']} planned runs"
             title = f"NLL differences, 95% by the two-way layout; grey: undecided ({progress})"
             pages[f"findings-{study.name}.svg"] = forest(title, rows)
+        lines = {m: c for m, c in analysis.by_budget(study, results).items() if len(c) > 1}
+        if lines:
+            title = "NLL by operations, in units of TANGO's 600 steps (log scale)"
+            pages[f"findings-{study.name}-curves.svg"] = curves(title, lines)
     return pages
+
+
+def curves(title: str, scores: Mapping[str, Mapping[float, Mapping[Any, float]]]) -> str:
+    """A line per model through its mean NLL at every budget (log scale), named where it ends."""
+    lines = {
+        model: [(budget, statistics.fmean(nlls.values())) for budget, nlls in by_budget.items()]
+        for model, by_budget in scores.items()
+    }
+    points = [point for line in lines.values() for point in line]
+    budgets, nlls = ({point[i] for point in points} for i in (0, 1))
+    low, high = math.log2(min(budgets)), math.log2(max(budgets))
+    top, tall = max(nlls), 300 / (max(nlls) - min(nlls))
+
+    def place(budget: float, nll: float) -> tuple[float, float]:
+        return 60 + 560 * (math.log2(budget) - low) / (high - low), _TOP + tall * (top - nll)
+
+    parts = [f'<text class="t" x="10" y="24">{escape(title)}</text>']
+    for budget in sorted(budgets):
+        x = place(budget, top)[0]
+        parts.append(f'<text class="m" x="{x:.1f}" y="{_TOP + 330}">{budget:g}</text>')
+    free = 0.0  # for the next name, below those before
+    for model, line in sorted(lines.items(), key=lambda item: -item[1][-1][1]):
+        places = [place(*point) for point in line]
+        (x, y), (_, nll) = places[-1], line[-1]
+        free = max(free + 18, y)
+        path = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
+        parts.append(f'<polyline class="c" points="{path}"/>')
+        parts.append(f'<text x="{x + 8:.1f}" y="{free + 5:.1f}">{escape(model)} {nll:.3f}</text>')
+    return _svg(title, _TOP + 350, parts)
 
 
 def forest(title: str, contrasts: Sequence[Mapping[str, Any]]) -> str:
@@ -205,7 +239,11 @@ def forest(title: str, contrasts: Sequence[Mapping[str, Any]]) -> str:
             f'<circle class="{dot}" cx="{x(middle)}" cy="{y}" r="5"/>',
             f'<text class="m" x="{x(middle)}" y="{y - 8}">{middle:+.3f}</text>',
         ]
-    size = f'viewBox="0 0 {_WIDTH} {bottom + 30}"'
+    return _svg(title, bottom + 30, parts)
+
+
+def _svg(title: str, height: float, parts: Sequence[str]) -> str:
+    size = f'viewBox="0 0 {_WIDTH} {height}"'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{escape(title)}">'
         f"<style>{_STYLE}</style>{''.join(parts)}</svg>\n"

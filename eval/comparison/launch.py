@@ -1,9 +1,8 @@
 """Many runs on many devices: one run per device at a time, each in processes of its own.
 
-- A run is `tangobench train`, then `tangobench eval`: whatever happens to one of them, the same
-  command later continues it from its checkpoint. A run that is scored is not touched again.
-- A failed run frees its device for the next one; the failure is reported at the end.
-- A run that another process holds is tried again when a device is free and nothing else is left.
+- A run is `tangobench train`, then `tangobench eval`; the same command later continues both.
+- A failed run frees its device for the next one. One that another process holds is tried again when
+  a device is free and nothing else is left.
 - Children end with a checkpoint when the launcher is stopped, also by SIGKILL (Linux).
 """
 

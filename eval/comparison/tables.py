@@ -1,13 +1,10 @@
 """The paper's tables with our figures beside them, small replications, and the user's own runs.
 
-- "ours" is the mean ± sample standard deviation over the runs found, each at its final checkpoint;
-  fewer than three runs are counted, none is "missing". Nothing is selected. A run whose recipe or
-  dataset is not the published one is named and not counted.
-- A mean is over seed pairs of one recipe on one root. Differences are paired: runs of one seed pair
-  saw the same rows in the same order. Runs on different roots are different replications.
-- A claim of the paper "holds" only if the whole interval is on its side, by the paired t of the two
-  models and by the two-way layout of all. Claims are judged once all runs of a replication are
-  there; the `sample` profile shows that everything runs and judges none.
+- "ours" is the mean ± sample deviation over the runs found of one recipe on one root; fewer
+  than three are counted, none is "missing". A run whose recipe or dataset is not the published one
+  is named and not counted.
+- A claim of the paper "holds" only if both intervals (paired t, two-way layout) are on its side.
+  Claims are judged once all runs of a replication are there; a `sample` judges none.
 - Parameters and operations are computed from the models, not copied.
 """
 

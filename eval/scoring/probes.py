@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from tangobench.eval.scoring.tally import Scored, Tally
-from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
+from tangobench.pipeline.dm_math import vocabulary
 from tangobench.pipeline.lean.audit import LONG
 from tangobench.pipeline.reading import Dataset, Rows
 from tangobench.pipeline.tokenizer.base import Tokenizer
@@ -136,9 +136,7 @@ def _proofs(rows: Rows) -> Iterator[NDArray]:
 
 
 def _questions(rows: Rows) -> Iterator[str]:
-    symbols = ["" if symbol in SPECIAL else symbol for symbol in SYMBOLS]
-    for tokens, start in _prompted(rows):
-        yield "".join([symbols[token] for token in tokens[:start].tolist()])
+    return (vocabulary.text(bytes(tokens[:start].tolist())) for tokens, start in _prompted(rows))
 
 
 def _forms(question: str) -> tuple[str, str]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from tangobench.errors import CorruptionError, InputError, MismatchError, UsageError
 from tangobench.eval.scoring.generate import exact_match
-from tangobench.eval.scoring.nll import TOKENS_AT_ONCE, bits_per_byte, breakdowns, score
+from tangobench.eval.scoring.nll import bits_per_byte, breakdowns, score
 from tangobench.eval.scoring.probes import probes
 from tangobench.eval.scoring.result_files import FORMAT, read_result, write_result
 from tangobench.eval.scoring.tally import MatchReport, Scored, Tally
@@ -33,7 +33,6 @@ from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.runs import provenance
 from tangobench.model.training.train import dataset_of
 from tangobench.pipeline.core.lock import require_data
-from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.reading import Dataset, open_dataset
 
 _EXTRAS: Final = ("exact_match", "probes", "proof_check", "tests")
@@ -96,29 +95,21 @@ def load_model(folder: Path, device: str = "cpu") -> LanguageModel:
     return final_checkpoint(folder).model(device)
 
 
-def evaluate(
-    folder: Path,
-    *,
-    device: str = "cpu",
-    tokens_at_once: int = TOKENS_AT_ONCE,
-    match_answers: bool = False,
-    probe: bool = False,
-    reporter: Reporter | None = None,
-) -> Path:
+def evaluate(folder: Path, *, match_answers: bool = False, probe: bool = False, **how: Any) -> Path:
     """Score a finished run on its validation rows; writes OUT/results/RUN.json.
 
     `match_answers` also generates an answer to every DeepMind Mathematics question; `probe` also
-    looks for what training holds of every validation row, and divides the NLL by it.
+    looks for what training holds of every validation row, and divides the NLL by it. `how` is the
+    `device`, and `tokens_at_once` and `reporter` of `score`.
     """
-    reporter = reporter or Reporter(quiet=True)
     found = final_checkpoint(folder)
     dataset = found.dataset()
     if match_answers:
         require_questions(dataset)
-    model, score = _scorer(found, device, tokens_at_once, reporter)
+    model, scored = _scorer(found, **how)
     body = _body(found, dataset, folder)
-    body |= _scores(model, score, dataset, found.run.recipe.context, probe, match_answers)
-    body["scored_with"] = provenance(device)
+    body |= _scores(model, scored, dataset, found.run.recipe.context, probe, match_answers)
+    body["scored_with"] = provenance(how.get("device", "cpu"))
     before = _earlier(found, dataset)
     for key in _EXTRAS:  # what else was measured of it stays
         if key in before and key not in body:
@@ -146,20 +137,13 @@ def add_extra(body: dict[str, Any], key: str, value: Any, code: dict[str, Any]) 
 
 
 def _scorer(
-    found: Finished, device: str, tokens_at_once: int, reporter: Reporter
+    found: Finished, device: str = "cpu", **how: Any
 ) -> tuple[LanguageModel, Callable[[Stream, str], Scored]]:
     """The run's model, and what scores a split with it; scores that are no numbers are refused."""
     model, run = found.model(device), found.run
 
     def scored(stream: Stream, name: str) -> Scored:
-        found = score(
-            model,
-            stream,
-            precision=run.recipe.precision,
-            tokens_at_once=tokens_at_once,
-            reporter=reporter,
-            label=name,
-        )
+        found = score(model, stream, precision=run.recipe.precision, label=name, **how)
         bad = np.flatnonzero(~np.isfinite(found.nll))
         if len(bad):
             raise InputError(
@@ -175,7 +159,7 @@ def _scorer(
 
 def _scores(
     model: LanguageModel,
-    score: Callable[[Stream, str], Scored],
+    scored: Callable[[Stream, str], Scored],
     dataset: Dataset,
     context: int,
     probe: bool,
@@ -194,7 +178,7 @@ def _scores(
                 kind="no-validation-rows",
                 fix="build the dataset with other options; `tangobench plan` says what to expect",
             )
-        found = score(stream, name)
+        found = scored(stream, name)
         scores[name] = found.tally().as_json()
         if dataset.tokenizer is not None:
             scores[name] |= bits_per_byte(found, stream, dataset.tokenizer.token_bytes)
@@ -278,26 +262,18 @@ def validation_curve(rows: list[dict[str, Any]]) -> dict[str, list[list[float]]]
     return found
 
 
-def score_on(
-    folder: Path,
-    place: str,
-    *,
-    device: str = "cpu",
-    tokens_at_once: int = TOKENS_AT_ONCE,
-    reporter: Reporter | None = None,
-) -> Path:
+def score_on(folder: Path, place: str, **how: Any) -> Path:
     """Add a test set's scores to the result of a run; the run is scored first if it was not."""
-    reporter = reporter or Reporter(quiet=True)
     found = final_checkpoint(folder)
     own, tests = found.dataset(), open_dataset(place)
     require_test_set(tests, own)
     if not _earlier(found, own):
-        evaluate(folder, device=device, tokens_at_once=tokens_at_once, reporter=reporter)
-    model, score = _scorer(found, device, tokens_at_once, reporter)
+        evaluate(folder, **how)
+    model, score_split = _scorer(found, **how)
     tested: dict[str, Any] = {"data": _data_of(tests), "scores": {}, "modules": {}}
     for config in tests.lock.configs:
         stream = Stream(tests, config, _TEST, context=found.run.recipe.context)
-        scored = score(stream, config)
+        scored = score_split(stream, config)
         tested["scores"][config] = scored.tally().as_json()
         numbers = stream.table.column("combination").astype(np.int64)[scored.row]
         stream.close()
@@ -306,7 +282,7 @@ def score_on(
         tested["modules"][config] = _modules(names, scored.by(numbers, names), matches)
     body = read_result(found.result)
     tests_of = {**body.get("tests", {}), tests.lock.name: tested}
-    add_extra(body, "tests", tests_of, provenance(device))
+    add_extra(body, "tests", tests_of, provenance(how.get("device", "cpu")))
     return write_result(found.result, body)
 
 

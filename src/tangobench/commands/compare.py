@@ -251,7 +251,7 @@ def _launch(args: argparse.Namespace) -> int:
 
 
 def _study(args: argparse.Namespace) -> int:
-    from tangobench.eval.comparison import analysis
+    from tangobench.eval.comparison import analysis, design
     from tangobench.eval.comparison.replicate import run_study
     from tangobench.eval.comparison.studies import STUDIES
     from tangobench.eval.render import render
@@ -259,12 +259,12 @@ def _study(args: argparse.Namespace) -> int:
 
     study = STUDIES[args.study](args.profile or "mini")
     before = read_results([args.out / "results", shipped_results()])
-    prior = analysis.prior_residual(read_results([shipped_results()]), study)
-    planned = analysis.plan(study, before, prior)
+    prior = design.prior_residual(read_results([shipped_results()]), study)
+    planned = design.plan(study, before, prior)
     if args.plan:
-        return _show(args, planned, [analysis.plan_table(planned)])
+        return _show(args, planned, [design.plan_table(planned)])
     if not (args.quiet or args.json):
-        print(render([analysis.plan_table(planned)], "markdown"), file=sys.stderr)
+        print(render([design.plan_table(planned)], "markdown"), file=sys.stderr)
     results = run_study(study, args.out, **_how(args))
     _trained(args)
     found = analysis.analyse(study, results) if args.json else None
@@ -273,7 +273,7 @@ def _study(args: argparse.Namespace) -> int:
 
 def _recall(args: argparse.Namespace) -> int:
     from tangobench.eval.comparison import recall
-    from tangobench.eval.comparison.analysis import plan, plan_title
+    from tangobench.eval.comparison.design import plan, plan_title
     from tangobench.eval.scoring.result_files import shipped_results
 
     study = recall.recall(20 if args.profile == "sample" else 600)

@@ -11,14 +11,12 @@ from tangobench.eval.comparison import replicate as replication
 from tangobench.eval.comparison.analysis import (
     analyse,
     multipliers,
-    plan,
-    plan_table,
-    prior_residual,
     side,
     studies_in,
     study_tables,
 )
-from tangobench.eval.comparison.findings import findings
+from tangobench.eval.comparison.design import plan, plan_table, prior_residual
+from tangobench.eval.comparison.findings import findings, pictures
 from tangobench.eval.comparison.replicate import run_study
 from tangobench.eval.comparison.studies import STUDIES, TUNING_PAIR, Arm, Study, minus
 from tangobench.eval.scoring.result_files import read_results, shipped_results
@@ -137,8 +135,28 @@ def test_multipliers_of_straight_lines():
     assert found["FLASH"] == pytest.approx([0.5] * 3)
     table = study_tables(study, made)[2]
     assert ["FLASH", "0.50", "0.50 … 0.50", "0.50, 0.50, 0.50"] in table.rows
+    shorter = [run.sha256 for arm in study.arms for run in arm.runs if arm.budget < 1]
+    half = [one for one in made if one["run_sha256"] in shorter]
+    assert multipliers(study, half)["FLASH"] == pytest.approx([0.5] * 3)  # of TANGO's at 0.5
+    assert 'points="60.0,60.0 620.0,210.0"' in pictures(half)["findings-compute-curves.svg"]
+    assert "(images/findings-compute-curves.svg)" in findings(half)
     quarter = [made[i] for i, run in enumerate(study.runs) if run.recipe.steps < 200]
     assert not [t for t in study_tables(study, quarter) if "operations for" in t.title]
+
+
+def test_rates_are_shown_as_a_grid_with_what_the_best_gains():
+    study = STUDIES["rates"]("mini")
+    gain = {"at 0.001": 0.3, "at 0.002": 0.2, "at 0.004": 0.1}
+    made = [
+        result(run, 2.0 + gain[arm.name.removeprefix(f"{arm.model} ")])
+        for arm in study.arms
+        for run in arm.runs
+        if arm.model != "WANGO" or arm.name.endswith("0.001")
+    ]
+    (table,) = study_tables(study, made, brief=True)
+    assert table.columns == ["Model", "at 0.001", "at 0.002", "at 0.004", "Best against 0.002"]
+    assert table.rows[0] == ["TANGO", "2.300", "2.200", "2.100", "0.100"]
+    assert table.rows[1] == ["WANGO", "2.300", "–", "–", "–"]
 
 
 def test_the_plan_is_made_of_what_is_left():
