@@ -45,6 +45,7 @@ operations each contribute, at a size that two cores can train ({small} paramete
   the *paired t* knows the differences of the two models alone, the *two-way layout* estimates the
   noise from all models at once ([how runs are judged](reproducing.md#how-orderings-are-judged)).
   "Above zero", "below zero" and "holds" need both; where they disagree, the verdict is "undecided".
+  Intervals are not corrected for the number of comparisons (Tukey's, in the tables, are).
 
 All tables are in [results/tables.md](../results/tables.md). `make results` writes this page from
 `results/`.
@@ -64,6 +65,8 @@ _LIMITS: Final = """## What this does not say
 
 - These models have {small} parameters and were trained for minutes: only the predictions
   say anything about {large}.
+- The paper's claims about WANGO are about texts of 8,192 tokens. Nothing here is as long; only the
+  studies `context` and `recall` have rows of 1,024.
 - Learning rates are not tuned per model; the study `rates` shows what that would gain.
 - All models but two are within 0.1% of the common parameter count. The width rule moves untied
   TANGO and WANGO in steps: they have {off:.1%} fewer.
