@@ -1,4 +1,4 @@
-"""Charts as hand-made SVG: plots, histograms and forest plots; heat maps as tables.
+"""Charts as hand-made SVG: plots and histograms; heat maps as tables.
 
 - Each drawing has a title and a description, and a table holds the same numbers.
 - Colours are CSS classes (`s-tango`, `h3`), never values: the page's light and dark modes decide.
@@ -10,7 +10,6 @@ Usage: `plot("MACs", [Series(key="tango", …)], x=Axis(label="T"), y=Axis(label
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -228,66 +227,3 @@ def heat_map(
 
     rows = {name: [cell(v, lowest[name]) for v in row] for name, row in values.items()}
     return HeatMap(title=title, note=note, columns=columns, rows=rows)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Effect:
-    """A line of a forest plot: a difference, its interval if there is one, and a verdict."""
-
-    key: str
-    label: str
-    mean: float
-    interval: tuple[float, float] | None
-    verdict: str
-
-    @property
-    def ends(self) -> str:
-        return "–" if self.interval is None else "{:+.3f} to {:+.3f}".format(*self.interval)
-
-
-def forest(
-    title: str, effects: Sequence[Effect], *, x: Axis, description: str, note: str = ""
-) -> Figure:
-    """Differences with their intervals, one line each, the verdict in words beside it."""
-    values = [0.0, *(v for e in effects for v in (e.mean, *(e.interval or ())))]
-
-    def draw(width: int) -> tuple[float, list[str]]:
-        wide = width == drawing.WIDE
-        left, right, tall = (200.0, width - 290.0, 34) if wide else (10.0, width - 14.0, 58)
-        scale = Scale(replace(x, margin=0.05), values, left, right, 6 if wide else 4)
-        bottom = 8.0 + tall * len(effects)
-        parts = []
-        for tick in scale.ticks:
-            at = scale(tick)
-            parts.append(line("grid" if tick else "axis", (at, at), (8, bottom)))
-            parts.append(text("tick mid", at, bottom + 18, x.text(tick)))
-        for place, effect in enumerate(effects):
-            parts.append(_effect(effect, scale, 8.0 + tall * place, wide=wide))
-        parts.append(text("label mid", (left + right) / 2, bottom + 38, x.label))
-        return bottom + 46, parts
-
-    table = Table(
-        columns=("Model", x.label, "95% interval", "Verdict"),
-        rows=[(e.label, f"{e.mean:+.3f}", e.ends, e.verdict) for e in effects],
-    )
-    return drawing.figure(title, description, note, table, draw)
-
-
-def _effect(effect: Effect, scale: Scale, top: float, *, wide: bool) -> str:
-    """One line: name, interval, marker and verdict; on a phone the words are above the marks."""
-    y = top + (17 if wide else 42)
-    level = y + 4 if wide else y - 22
-    name, name_at = (" end", scale.start - 12) if wide else ("", scale.start)
-    words, words_at = ("", scale.stop + 16) if wide else (" end", scale.stop)
-    # On a phone the title has to say what a model is compared with.
-    verdict = effect.verdict if wide else re.split(" (?:than|to) ", effect.verdict)[0]
-    parts = [
-        text(f"end-label f-{effect.key}{name}", name_at, level, effect.label),
-        text(f"tick{words}", words_at, level, verdict),
-    ]
-    if effect.interval:
-        low, high = map(scale, effect.interval)
-        parts.append(line(f"error s-{effect.key}", (low, high), (y, y)))
-    tip = escape(f"{effect.label}: {effect.mean:+.3f} ({effect.ends}), {effect.verdict}")
-    shape = marker(effect.key, scale(effect.mean), y)
-    return "".join(parts) + f'<g class="dot s-{effect.key}" data-tip="{tip}">{shape}</g>'

@@ -10,8 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -23,8 +22,8 @@ from tangobench.eval.comparison.runs import Group, label_of, metric_title, value
 from tangobench.eval.comparison.tables import paper_cell, replications, summary_tables
 from tangobench.eval.intervals import Layout, paired_t, two_way
 from tangobench.eval.render import Table
-from tangobench.eval.report.charts import Effect, forest, plot
-from tangobench.eval.report.drawing import Axis, Figure, Series, short
+from tangobench.eval.report.charts import plot
+from tangobench.eval.report.drawing import Axis, Figure, Scale, Series, plain, short
 from tangobench.eval.report.figures import breakdown_figures, curve_figures, gap_figure
 from tangobench.model.config import ARCHS, published
 
@@ -32,14 +31,22 @@ if TYPE_CHECKING:
     from tangobench.eval.report.gather import Found
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Standing(Effect):
-    """A model among those of its group; the effect is its difference to the best of them."""
+class Standing(NamedTuple):
+    """A model among those of its group, and its difference to the best of them."""
 
+    key: str
+    label: str
     nll: str
     own: str
     """Interval of the mean itself, over the runs of this model alone."""
     runs: int
+    mean: float
+    interval: tuple[float, float] | None
+    verdict: str
+
+    @property
+    def ends(self) -> str:
+        return "{:+.3f} to {:+.3f}".format(*self.interval) if self.interval else ""
 
 
 def results_context(found: Found) -> dict[str, Any]:
@@ -145,7 +152,7 @@ def _costs(title: str, where: str, series: Sequence[Series], note: str) -> Figur
 
 
 def standings(group: Group) -> dict[str, Any]:
-    """The models of a group, best first, and their forest plot; no plot of a single model."""
+    """The models of a group, best first, each with its difference to the best as a forest plot."""
     metric = group.metrics[0]
     found = {model: runs.by_seeds(chosen, metric) for model, chosen in group.by_model.items()}
     scores = {model: nlls for model, nlls in found.items() if nlls}
@@ -154,36 +161,28 @@ def standings(group: Group) -> dict[str, Any]:
     layout = two_way(scores) if len(order) > 1 else None
     rows = []
     for model in order:
-        nlls = list(scores[model].values())
+        nlls, nll = list(scores[model].values()), f"{means[model]:.3f}"
         alone = paired_t(nlls)
-        mean, interval, verdict = _difference(model, order[0], scores, layout)
-        rows.append(
-            Standing(
-                key=group.style(model),
-                label=label_of(model),
-                mean=mean,
-                interval=interval,
-                verdict=verdict,
-                nll=f"{means[model]:.3f}",
-                own=f"{alone[1]:.3f} to {alone[2]:.3f}" if alone else "one run",
-                runs=len(nlls),
-            )
-        )
-    sentence = _sentence(rows)
-    plotted = forest(
-        f"Difference to {rows[0].label}: {metric_title(metric)}, {group.family} runs",
-        rows,
-        x=Axis(label="difference of NLL, nats per token"),
-        description=sentence,
-        note="Mean difference on equal seeds and rows. The bar spans two 95% intervals, paired t "
-        "and two-way layout; a model is called worse only if it stays right of zero. Not corrected "
-        "for the number of comparisons, nor for choosing the best afterwards.",
-    )
+        own = f"{alone[1]:.3f} to {alone[2]:.3f}" if alone else "one run"
+        difference = _difference(model, order[0], scores, layout)
+        style, label = group.style(model), label_of(model)
+        rows.append(Standing(style, label, nll, own, len(nlls), *difference))
     return {
         "metric": metric_title(metric),
         "rows": rows,
-        "sentence": sentence,
-        "forest": plotted if len(rows) > 1 else None,
+        "sentence": _sentence(rows),
+        **(_forest(rows) if len(rows) > 1 else {"bars": [], "ticks": []}),
+    }
+
+
+def _forest(rows: Sequence[Standing]) -> dict[str, Any]:
+    """Where interval ends, means and ticks are on a common axis with zero on it, in percent."""
+    ends = [(row.mean, *(row.interval or (row.mean, row.mean))) for row in rows]
+    scale = Scale(Axis(label="", margin=0.05), [0.0, *np.ravel(ends).tolist()], 0, 100, 3)
+    return {
+        "bars": [[round(scale(value), 1) for value in values] for values in ends],
+        "ticks": [(round(scale(tick), 1), plain(tick)) for tick in scale.ticks],
+        "zero": round(scale(0.0), 1),
     }
 
 

@@ -34,7 +34,7 @@ def main(out: Path, images: Path) -> None:
             address = next((Path(folder) / site).glob(f"{file}.html")).as_uri()
             page = browser.open(address, width=width, height=height, dark=dark)
             top = page.run(f"document.querySelector('{place}').getBoundingClientRect().top")
-            page.run(f"scrollTo({{top: {top} - 100, behavior: 'instant'}})")
+            page.run(f"scrollTo({{top: {top} - 78, behavior: 'instant'}})")
             page.run("document.querySelectorAll('.look .tokens i')[12]?.click()")
             # The end of a long row: that is where its target is.
             page.run("document.querySelectorAll('.tokens').forEach(t => t.scrollTop = 1e6)")

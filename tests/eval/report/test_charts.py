@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tangobench.eval.report.charts import Effect, forest, heat_map, histogram, plot
+from tangobench.eval.report.charts import heat_map, histogram, plot
 from tangobench.eval.report.drawing import WIDE, Axis, Scale, Series, c, plain, short
 from tangobench.model.config import printed
 
@@ -44,17 +44,6 @@ CHARTS = {
     ),
     "histogram": lambda: histogram(
         "H", [0, 5, 10], [3, 7], x=Axis(label="x"), y=Axis(label="n", low=0), note="two bars"
-    ),
-    "forest": lambda: forest(
-        "F",
-        [
-            Effect(key="tango", label="T", mean=0.0, interval=None, verdict="lowest mean"),
-            Effect(
-                key="gau", label="G", mean=0.2, interval=(-0.1, 0.5), verdict="no clear gap to T"
-            ),
-        ],
-        x=Axis(label="difference"),
-        description="Differences.",
     ),
 }
 
@@ -137,22 +126,6 @@ def test_heat_map_levels_follow_gaps_to_the_best_of_a_row_which_is_framed():
     rows = _map().rows
     assert rows["one"] == [("h0 best", "0.10", "0.100"), ("none", "–", "–")]
     assert rows["two"] == [("h0 best", "0.20", "0.200"), ("h8", "+0.10", "0.300")]
-
-
-def test_a_forest_line_spans_its_interval_and_says_its_verdict():
-    drawing = CHARTS["forest"]().wide
-    low, high = map(
-        float, re.search(r'class="error s-gau" x1="(\S+)" x2="(\S+)"', drawing).groups()
-    )
-    left, right = (float(x) for x in re.findall(r'class="(?:axis|grid)" x1="(\S+)"', drawing)[:2])
-    assert (high - low) / (right - left) == pytest.approx(
-        0.6 / 0.2, rel=0.01
-    )  # ticks are 0.2 apart
-    assert "no clear gap to T</text>" in drawing
-    # A phone has no room for the model's name and a whole verdict on one line.
-    assert "no clear gap</text>" in CHARTS["forest"]().narrow
-    said = ("G", "+0.200", "-0.100 to +0.500", "no clear gap to T")
-    assert CHARTS["forest"]().table.rows[1] == said
 
 
 @example([0.0, 2.2250738585072014e-308], 2, True)

@@ -335,9 +335,14 @@ def test_standings_call_a_model_worse_only_if_both_intervals_say_so():
     # By hand: mean 1.05, s = 0.05, t(2, 97.5%) = 4.3027: half width 0.1242.
     assert found["rows"][0].own == "0.926 to 1.174"
     pairs = stats.ttest_1samp([0.50, 0.51, 0.51], 0).confidence_interval()
-    low, high = found["forest"].table.rows[2][2].split(" to ")
-    assert float(low) <= pairs.low + 5e-4
-    assert float(high) >= pairs.high - 5e-4
+    low, high = found["rows"][2].interval
+    assert low <= pairs.low + 5e-4
+    assert high >= pairs.high - 5e-4
+    # The plot has one scale: places of interval and mean are in proportion to their numbers.
+    (best, *_), _, (at, left, right) = found["bars"]
+    assert best == found["zero"]
+    assert (right - left) / (at - best) == pytest.approx((high - low) / found["rows"][2].mean, 0.01)
+    assert 0 <= left <= right <= 100
     assert found["sentence"].startswith(
         "TANGO has the lowest mean NLL, 1.050. The next is WANGO at"
     )
@@ -349,7 +354,7 @@ def test_standings_of_single_runs_judge_nothing():
     found = standings(_group({"tango": [1.0], "wango": [9.0]}))
     assert found["rows"][1].verdict == "too few common seeds to judge"
     assert found["rows"][0].own == "one run"
-    assert standings(_group({"tango": [1.0]}))["forest"] is None
+    assert standings(_group({"tango": [1.0]}))["bars"] == []
 
 
 def test_curves_are_differences_on_equal_seeds_and_the_loss_on_log_axes(toy_out):
