@@ -178,7 +178,7 @@ def standings(group: Group) -> dict[str, Any]:
 def _forest(rows: Sequence[Standing]) -> dict[str, Any]:
     """Where interval ends, means and ticks are on a common axis with zero on it, in percent."""
     ends = [(row.mean, *(row.interval or (row.mean, row.mean))) for row in rows]
-    scale = Scale(Axis(label="", margin=0.05), [0.0, *np.ravel(ends).tolist()], 0, 100, 3)
+    scale = Scale(Axis(label="", margin=0.05), [0.0, *np.ravel(ends).tolist()], 0, 100, 4)
     return {
         "bars": [[round(scale(value), 1) for value in values] for values in ends],
         "ticks": [(round(scale(tick), 1), plain(tick)) for tick in scale.ticks],
