@@ -9,8 +9,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Any, Final
 
 import numpy as np
@@ -24,53 +24,41 @@ from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.dm_math import files, generator, stages, vocabulary
 from tangobench.pipeline.dm_math.plan import cut, seconds
 from tangobench.pipeline.dm_math.spec import MODULES, TEST_NAMES, Group, Spec, TestsSpec
-from tangobench.pipeline.dm_math.stages import REJECTIONS, Blocks, DrawResult, Found
+from tangobench.pipeline.dm_math.stages import REJECTIONS, DrawResult
 
 # A combination is named as small when at least this share of its rows repeats another.
 SMALL_SPACE: Final = 0.01
 
 
 class Drawn:
-    """The examples of a group: where each is stored, and what drawing them counted."""
+    """The examples of a group: where they are stored, and what drawing them counted."""
 
-    def __init__(
-        self,
-        group: Group,
-        cuts: Sequence[Sequence[tuple[int, int]]],
-        records: Iterator[Record[DrawResult]],
-    ) -> None:
-        """`cuts` are the index ranges of each block: one of all combinations, or one for each."""
-        self.group = group
-        self._blocks = [[(*bounds, next(records)) for bounds in block] for block in cuts]
-        results = [[record.result for _, _, record in block] for block in self._blocks]
-        self.longest = max(result["longest"] for block in results for result in block)
-        sums = (np.sum([r["rejected"] for r in block], axis=0).tolist() for block in results)
-        rows = chain.from_iterable(sums)
-        self.rejected: dict[str, list[int]] = dict(zip(group.names, rows, strict=True))
+    def __init__(self, group: Group, records: Sequence[Record[DrawResult]], *, apart: bool) -> None:
+        """The units are index ranges, or (`apart`) one for each combination."""
+        self.group, self.records, self.apart = group, records, apart
+        results = [record.result for record in records]
+        self.longest = max(result["longest"] for result in results)
+        counts = [result["rejected"] for result in results]
+        rows = np.concatenate(counts) if apart else np.sum(counts, axis=0)
+        self.rejected: dict[str, list[int]] = dict(zip(group.names, rows.tolist(), strict=True))
         self.repeated: list[int] = []
 
     def count_repeats(self, store: Store) -> None:
         """Repeated questions of each combination (of the whole part, for tests)."""
-        digests = [
-            np.concatenate([unpack(store.read(record.address))["digest"] for _, _, record in block])
-            for block in self._blocks
-        ]
-        table = np.concatenate([block.reshape(self.group.each, -1) for block in digests], axis=1)
-        columns = table.T if self.group.config == "default" else [table.reshape(-1)]
-        self.repeated = [len(column) - len(np.unique(column)) for column in columns]
+        parts = [unpack(store.read(record.address))["digest"] for record in self.records]
+        shape = (len(self.group.names), -1) if self.apart else (-1, len(self.group.names))
+        table = np.concatenate(parts).reshape(shape)
+        columns = table if self.apart else table.T
+        sets = columns if self.group.config == "default" else [columns.reshape(-1)]
+        self.repeated = [len(questions) - len(np.unique(questions)) for questions in sets]
 
-    def find(self, start: int, stop: int) -> Blocks:
-        """The stored rows of an index range."""
-        width = len(self.group.names) // len(self._blocks)
-
-        def part(first: int, last: int, record: Record[DrawResult]) -> Found:
-            low, high = max(start, first) - first, min(stop, last) - first
-            return Found(record.address, width * low, width * high)
-
-        return tuple(
-            tuple(part(*unit) for unit in block if max(start, unit[0]) < min(stop, unit[1]))
-            for block in self._blocks
-        )
+    def shards(self) -> list[tuple[tuple[str, ...], tuple[int, int] | None]]:
+        """Units, and the rows to take of each if not all."""
+        every = [record.address for record in self.records]
+        if self.apart:
+            return [(tuple(every), rows) for rows in self.group.shards()]
+        rest = iter(every)
+        return [(tuple(islice(rest, len(ranges))), None) for ranges in cut(self.group)]
 
     def counts(self) -> dict[str, int]:
         rows = len(self.group.names) * self.group.each
@@ -84,15 +72,18 @@ def build(spec: Spec | TestsSpec, source: str | None, job: Job) -> Result:
     records: Sequence[Record[DrawResult]]  # of all groups in one stage, so that no worker waits
     if source is None:
         identity, origin = generator.identity(), {"generator": "installed package"}
-        cuts = [[cut(group)] for group in groups]
+        sizes = [sum(map(len, cut(group))) for group in groups]
         records = job.run(stages.DRAW, _draw_units(spec.seed, groups, identity))
     else:
         units = files.read_units(source, groups)
-        cuts = [[[(0, group.each)]] * len(group.names) for group in groups]
+        sizes = [len(group.names) for group in groups]
         records = read = job.run(files.READ, units)
         identity, origin = files.identity(units, read), {"files": source}
     rest = iter(records)
-    drawn = [Drawn(group, own, rest) for group, own in zip(groups, cuts, strict=True)]
+    drawn = [
+        Drawn(group, [*islice(rest, size)], apart=source is not None)
+        for group, size in zip(groups, sizes, strict=True)
+    ]
     for each in drawn:
         each.count_repeats(job.store)
     shards = _assemble(drawn, spec.batch_rows, job)
@@ -123,7 +114,7 @@ def _draw_units(seed: int, groups: list[Group], identity: dict[str, Any]) -> lis
             (stop - start) * seconds(group),
         )
         for group in groups
-        for start, stop in cut(group)
+        for start, stop in chain.from_iterable(cut(group))
     ]
 
 
@@ -133,11 +124,10 @@ def _assemble(drawn: list[Drawn], batch_rows: int, job: Job) -> list[ShardFile]:
         group = each.group
         folder = "" if group.config == "default" else f"{group.config}/"
         numbers = (group.first, group.first + len(group.names))
-        starts = range(0, group.each, group.step)
-        for index, start in enumerate(starts):
-            path = folder + shard_name(group.split, index, len(starts))
-            blocks = each.find(start, min(start + group.step, group.each))
-            args = stages.AssembleArgs(group.split, blocks, batch_rows, *numbers)
+        found = each.shards()
+        for index, of in enumerate(found):
+            path = folder + shard_name(group.split, index, len(found))
+            args = stages.AssembleArgs(group.split, *of, batch_rows, *numbers)
             units.append(stages.ASSEMBLE.unit(path, args))
             named.append((path, group.config, group.split))
     records = job.run(stages.ASSEMBLE, units)

@@ -43,10 +43,10 @@ def seconds_of(name: str, split: AnySplit) -> float:
     return _MICROSECONDS[name] * 1e-6 * (RAREST if name == RARE else _ATTEMPTS[split])
 
 
-def cut(group: Group) -> list[tuple[int, int]]:
-    """The index ranges that are the units of a group."""
+def cut(group: Group) -> list[list[tuple[int, int]]]:
+    """The index ranges that are the units of each shard of a group."""
     step = max(1, round(UNIT_SECONDS / seconds(group)))
-    return [(start, min(start + step, group.each)) for start in range(0, group.each, step)]
+    return [[(i, min(i + step, b)) for i in range(a, b, step)] for a, b in group.shards()]
 
 
 def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, 
     for group in groups:
         times.append(group.each * seconds(group))
         label = group.split if isinstance(spec, Spec) else group.config
-        count = units(len(cut(group)))
+        count = units(sum(map(len, cut(group))))
         lines.append(
             f"{label:<11}  {group.each:,} of each of {len(group.names)} in {count}, "
             f"{duration(times[-1])} of one core"

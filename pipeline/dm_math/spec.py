@@ -72,6 +72,10 @@ class Group:
     each: int
     step: int
 
+    def shards(self) -> list[tuple[int, int]]:
+        """The index ranges of its shards."""
+        return [(a, min(a + self.step, self.each)) for a in range(0, self.each, self.step)]
+
     @property
     def names(self) -> tuple[str, ...]:
         return CONFIGS[self.config]

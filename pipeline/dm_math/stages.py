@@ -15,7 +15,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, NamedTuple, TypedDict
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -96,18 +96,6 @@ def draw(
 _generator = cache(fast.load)
 
 
-class Found(NamedTuple):
-    """Rows `first` to `last` of a stored unit."""
-
-    address: str
-    first: int
-    last: int
-
-
-Blocks = tuple[tuple[Found, ...], ...]
-"""An index range: of all combinations together, or a block for each; rows index after index."""
-
-
 @dataclass(frozen=True, slots=True)
 class DrawArgs(Arguments):
     """Examples `start` to `stop` of every combination of a config, and what draws them."""
@@ -159,10 +147,14 @@ def rows_unit(drawn: Sequence[Sequence[Draw]]) -> Output[DrawResult]:
 
 @dataclass(frozen=True, slots=True)
 class AssembleArgs(Arguments):
-    """Rows of a split, of all combinations, whose numbers are `first` to `last`."""
+    """Units of a split that are a shard, of combinations whose numbers are `first` to `last`.
+
+    They are its index ranges; or, with `rows`, there is one for each combination.
+    """
 
     split: AnySplit
-    blocks: Blocks
+    addresses: tuple[str, ...]
+    rows: tuple[int, int] | None
     batch_rows: int
     first: int
     last: int
@@ -170,7 +162,7 @@ class AssembleArgs(Arguments):
 
 def assemble_shard(args: AssembleArgs, store: Store) -> build.Streamed[build.ShardResult]:
     """One shard, if every question, read back from its tokens, may be in its split."""
-    rows, starts = _read(store, args.blocks)
+    rows, starts = _read(store, args)
     tokens, offsets = rows.values.to_numpy(), rows.offsets.to_numpy()
     text, bounds = vocabulary.text, zip(offsets.tolist(), starts.tolist(), strict=False)
     data, side = tokens.tobytes(), side_of(args.split)
@@ -189,19 +181,18 @@ def assemble_shard(args: AssembleArgs, store: Store) -> build.Streamed[build.Sha
     return build.shard_unit(columns, batch_rows=args.batch_rows)
 
 
-def _read(store: Store, blocks: Blocks) -> tuple[pa.ListArray, npt.NDArray[np.uint16]]:
-    """Tokens and target starts of an index range, index after index."""
-    opened = cache(lambda address: unpack(store.read(address)))
-    tokens, lengths, starts = [], [], []
-    for address, first, last in (found for block in blocks for found in block):
-        unit = opened(address)
+def _read(store: Store, args: AssembleArgs) -> tuple[pa.ListArray, npt.NDArray[np.uint16]]:
+    """Tokens and target starts, index after index."""
+    parts, lengths, starts = [], [], []
+    for unit in (unpack(store.read(address)) for address in args.addresses):
+        first, last = args.rows or (0, len(unit["target_start"]))
         bounds = unit["offsets"][first : last + 1]
-        tokens.append(unit["tokens"][bounds[0] : bounds[-1]])
+        parts.append(unit["tokens"][bounds[0] : bounds[-1]])
         lengths.append(np.diff(bounds))
         starts.append(unit["target_start"][first:last])
     offsets = offsets_of(np.concatenate(lengths)).astype(np.int32)
-    rows = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(tokens)))
-    order = np.arange(len(rows)).reshape(len(blocks), -1).T.reshape(-1)
+    rows = pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(parts)))
+    order = np.arange(len(rows)).reshape(len(parts) if args.rows else 1, -1).T.reshape(-1)
     return rows.take(pa.array(order)), np.concatenate(starts)[order]
 
 

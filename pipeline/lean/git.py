@@ -193,7 +193,8 @@ def _ask_for(repo: git.Repo, what: str, idents: Iterable[str]) -> bytes:
     with tempfile.TemporaryFile(dir=repo.git_dir) as asked:
         asked.write("".join(f"{ident}\n" for ident in idents).encode())
         asked.seek(0)
-        return repo.git.run("cat-file", what, seconds=SECONDS, istream=asked)[1]
+        answer: bytes = repo.git.run("cat-file", what, seconds=SECONDS, istream=asked)[1]
+        return answer
 
 
 def object_id(kind: bytes, data: bytes) -> str:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tangobench.errors import InputError, UsageError
 from tangobench.pipeline import api
-from tangobench.pipeline.core.build import Record, Unit
+from tangobench.pipeline.core.build import Unit
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.spec import load_spec, manifest_file
 from tangobench.pipeline.core.store import open_store
@@ -104,7 +104,7 @@ def test_repeats_are_counted_in_a_combination_or_a_whole_part(config, tmp_path):
         texts = [f"What is {index // 2}?" for index in range(start, stop)]
         output = rows_unit([[Draw(text, "1", rejected) for text in texts]] * len(names))
         records.append(store.put(str(start), output.data, output.result))
-    drawn = dm_math.Drawn(group, [cuts], iter(records))
+    drawn = dm_math.Drawn(group, records, apart=False)
     drawn.count_repeats(store)
     whole = 4 * len(names) - 2
     assert drawn.repeated == ([2] * len(names) if config == "default" else [whole])
@@ -118,35 +118,15 @@ def test_a_store_whose_splits_overlap_is_refused(tmp_path, monkeypatch):
         api.build("dm_math", "sample", out=str(tmp_path), overrides=overrides)
 
 
-@given(per=st.integers(1, 5000), split=st.sampled_from(SPLITS))
-def test_units_cover_every_example_once_and_cost_alike(per, split):
-    group = Group("default", split, per, per)
-    ranges = plan.cut(group)
-    assert [index for a, b in ranges for index in range(a, b)] == list(range(per))
-    costs = [(b - a) * plan.seconds(group) for a, b in ranges]
-    assert all(0.8 * plan.UNIT_SECONDS < cost < 1.2 * plan.UNIT_SECONDS for cost in costs[:-1])
-    assert costs[-1] < 1.2 * plan.UNIT_SECONDS
-
-
-@given(per=st.integers(1, 400), data=st.data())
-@pytest.mark.parametrize("apart", [False, True], ids=["together", "a block for each"])
-def test_any_range_is_found_again_in_the_units(apart, per, data):
-    group = Group("default", "validation", per, per)
-    blocks = [[(0, per)]] * len(NAMES) if apart else [plan.cut(group)]
-    width = 1 if apart else len(NAMES)
-    result = {"rejected": [[0] * len(REJECTIONS)] * width, "longest": 1}
-    ranges = [bounds for block in blocks for bounds in block]
-    records = [Record(key="", address=str(n), size=0, result=result) for n in range(len(ranges))]
-    drawn = dm_math.Drawn(group, blocks, iter(records))
-    start = data.draw(st.integers(0, per - 1))
-    stop = data.draw(st.integers(start + 1, per))
-    wanted = [divmod(row, width) for row in range(width * start, width * stop)]
-    for block in drawn.find(start, stop):
-        found = []
-        for address, first, last in block:
-            begin = ranges[int(address)][0]
-            found += [divmod(width * begin + row, width) for row in range(first, last)]
-        assert found == wanted
+@given(per=st.integers(1, 5000), shard=st.integers(1, 5000), split=st.sampled_from(SPLITS))
+def test_units_cover_every_example_once_and_cost_alike(per, shard, split):
+    group = Group("default", split, per, shard)
+    for (start, stop), ranges in zip(group.shards(), plan.cut(group), strict=True):
+        assert [index for a, b in ranges for index in range(a, b)] == list(range(start, stop))
+        costs = [(b - a) * plan.seconds(group) for a, b in ranges]
+        assert all(0.8 * plan.UNIT_SECONDS < cost < 1.2 * plan.UNIT_SECONDS for cost in costs[:-1])
+        assert costs[-1] < 1.2 * plan.UNIT_SECONDS
+    assert [index for a, b in group.shards() for index in range(a, b)] == list(range(per))
 
 
 def test_records_are_plain(data):
@@ -216,5 +196,5 @@ def test_unit_keys_name_all_that_decides_their_rows():
     key = units[0].key()
     identity, *address = key
     assert set(identity) == {"generator", "version", "files_sha256", "sympy", "patch"}
-    assert address == [0, "default", "train", *plan.cut(Group("default", "train", 8, 8))[0]]
+    assert address == [0, "default", "train", *plan.cut(Group("default", "train", 8, 8))[0][0]]
     assert json.loads(json.dumps(key)) == key

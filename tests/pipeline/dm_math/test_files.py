@@ -12,7 +12,7 @@ from tangobench.pipeline.dm_math.spec import NAMES, PARTS, TEST_NAMES, split_of
 from tangobench.pipeline.dm_math.vocabulary import decode
 from tangobench.pipeline.reading import open_dataset
 
-SMALL = {"train_per_combination": 3, "validation_per_combination": 1}
+SMALL = {"train_per_combination": 3, "validation_per_combination": 1, "shard_indices": 2}
 FEW = {"interpolate_per_module": 2, "extrapolate_per_module": 1}
 
 

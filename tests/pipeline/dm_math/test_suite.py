@@ -109,7 +109,7 @@ def test_counts_add_up(sample):
 
 def test_units_of_the_rare_module_are_small():
     group = Group("extrapolate", "test", 200, 200)
-    units = cut(group)
+    (units,) = cut(group)
     assert max((b - a) * seconds(group) for a, b in units) < 1.5 * UNIT_SECONDS
     assert len(units) > 40
     lines = suite.plan(load_spec(suite.Spec, "dm_math_tests", "paper"), None, 2)["lines"]
