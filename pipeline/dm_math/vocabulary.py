@@ -43,10 +43,10 @@ def text(ids: bytes) -> str:
 
 
 def decode(ids: npt.NDArray[np.uint8]) -> tuple[str, str]:
-    """Question and answer of one row; padding after EOS is ignored."""
-    data = ids.tobytes()
-    separator, end = data.index(SEP), data.index(EOS)
-    return text(data[:separator]), text(data[separator:end])
+    """Question and answer of one row; padding after EOS is ignored, an unknown id is an error."""
+    text = [SYMBOLS[symbol] for symbol in ids.tolist() if symbol not in (PAD, BOS)]
+    separator = text.index(SPECIAL[SEP])
+    return "".join(text[:separator]), "".join(text[separator + 1 : text.index(SPECIAL[EOS])])
 
 
 def _characters(text: str, question: str, answer: str) -> bytes:
