@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
-from tangobench.model.config import ARCHS, is_known
+from tangobench.model.config import ARCHS, Arch, is_known
 from tangobench.model.training.recipes import RECIPES, Recipe, nearest, varied
 from tangobench.pipeline.core.files import Refused, read_untrusted
 from tangobench.pipeline.core.lock import Lock
@@ -27,15 +29,14 @@ MATCH: Final = "match_params"  # what files call `target_params`
 _LARGEST_FILE: Final = 1 << 16
 _LARGEST_MODEL: Final = 10**11
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
-_COUNTS: Final = {
-    "steps": 10**9, "warmup": 10**9, "batch": 1 << 20, "context": 1 << 20, "depth": 1 << 10,
-    "d_model": 1 << 16, "heads": 1 << 12, "window": 1 << 20, "width": 1 << 24,
-    "width_step": 1 << 16, "target_params": _LARGEST_MODEL, "vocabulary": 1 << 32,
-    "init_scale": 1 << 20, "budget_macs": (1 << 63) - 1,
-}  # fmt: skip
-_NUMBERS: Final = {
-    "lr_peak": 100.0, "lr_final": 100.0, "beta1": 1.0, "beta2": 1.0, "eps": 1.0,
-    "weight_decay": 100.0, "clip": 1e9,
+_TINY: Final = 1e-30
+_LIMITS: Final = {
+    "steps": (1, 10**9), "warmup": (1, 10**9), "batch": (1, 1 << 20), "context": (1, 1 << 20),
+    "depth": (1, 1 << 10), "d_model": (1, 1 << 16), "heads": (1, 1 << 12), "window": (1, 1 << 20),
+    "width": (1, 1 << 24), "width_step": (1, 1 << 16), "target_params": (1, _LARGEST_MODEL),
+    "vocabulary": (1, 1 << 32), "init_scale": (1, 1 << 20), "budget_macs": (1, (1 << 63) - 1),
+    "lr_peak": (_TINY, 100.0), "lr_final": (0, 100.0), "beta1": (0, 0.999999),
+    "beta2": (0, 0.999999), "eps": (_TINY, 1.0), "weight_decay": (0, 100.0), "clip": (_TINY, 1e9),
 }  # fmt: skip
 
 
@@ -131,29 +132,28 @@ def _checked(values: dict[str, Any], where: str) -> Recipe:
     if "family" in values:
         raise _bad(where, "family", values["family"], "no such key: own recipes are a study")
     for name, value in values.items():
-        most, limit = _COUNTS.get(name), _NUMBERS.get(name)
-        if most is not None and type(value) is int and not 1 <= value <= most:
-            raise _bad(where, name, value, f"a count from 1 to {most:,}")
-        if limit is not None and type(value) in (int, float) and not 0 <= value <= limit:
-            raise _bad(where, name, value, f"a number from 0 to {limit:g}")
+        least, most = _LIMITS.get(name, (-math.inf, math.inf))
+        if type(value) in (int, float) and not least <= value <= most:
+            raise _bad(where, name, value, f"a number from {least:g} to {most:,}")
         if name in ("name", "dataset", "profile"):
             _require_name(name, value, where)
-    arch = values.get("arch")
-    own: dict[str, Any] = {"arch": arch} if isinstance(arch, str) and is_known(arch) else {}
-    known = {"arch": ARCHS[0]} if own else {}  # all that the field's type allows
-    recipe = parse(Recipe, {**values, "family": "study", **known}, where=where)
-    recipe = dataclasses.replace(recipe, **own)
-    for name in ("beta1", "beta2"):
-        if getattr(recipe, name) >= 1:
-            raise _bad(where, name, getattr(recipe, name), "a number below 1")
-    for name in ("eps", "clip", "lr_peak"):
-        if getattr(recipe, name) <= 0:
-            raise _bad(where, name, getattr(recipe, name), "a number above 0")
+    recipe = typed({**values, "family": "study"}, where, any_arch=False)
     if recipe.vocabulary is not None or recipe.dataset in CATALOGUE:
         total = recipe.model_config().total_params
         if total > _LARGEST_MODEL:
             raise _bad(where, "d_model", recipe.d_model, f"at most {_LARGEST_MODEL:,} parameters")
     return recipe
+
+
+def typed(values: Mapping[str, Any], where: str, *, any_arch: bool) -> Recipe:
+    """A recipe of plain values, types checked; `any_arch` takes unregistered architectures too."""
+    arch = values.get("arch")
+    own = isinstance(arch, str) and arch not in ARCHS and _NAME.fullmatch(arch)
+    if not own or not (any_arch or is_known(str(arch))):
+        return parse(Recipe, values, where=where)
+    # The field's type allows six architectures, and `shared` means something else for each.
+    recipe = parse(Recipe, {**values, "arch": ARCHS[0]}, where=where)
+    return dataclasses.replace(recipe, arch=cast(Arch, arch), shared=values.get("shared"))
 
 
 def _require_name(key: str, value: object, where: str) -> None:

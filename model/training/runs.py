@@ -8,24 +8,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib.resources
-import json
 import platform
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from tangobench import __version__
 from tangobench.errors import CorruptionError, TangobenchError, UsageError
-from tangobench.model.config import ARCHS, Arch, is_known
-from tangobench.model.training.recipes import Recipe, Run
+from tangobench.model.config import is_known
+from tangobench.model.training.recipe_files import typed
+from tangobench.model.training.recipes import Run
 from tangobench.pipeline.core.files import read_untrusted
 from tangobench.pipeline.core.hashing import digest, sha256_bytes
 from tangobench.pipeline.core.lock import NAME
@@ -34,7 +32,6 @@ from tangobench.pipeline.core.remote import Place, place_of
 DATASET: Final = "dataset.txt"  # where the data is, if not at OUT/DATASET-PROFILE
 _LONGEST: Final = 1 << 16
 _NAME: Final = re.compile(NAME)
-_RECIPE: Final = TypeAdapter(Recipe)
 _MOST_PARAMS: Final = 1 << 34
 # What trains and scores; the rest of `eval` only shows results.
 _DECIDING: Final = ("model", "eval/scoring")
@@ -80,7 +77,7 @@ def dataset_place(out: Path, run: Run) -> Place:
 def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
     """The run of a recipe and seeds, if its name and hash are those that stand beside them."""
     try:
-        recipe = _recipe(meta["recipe"])
+        recipe = typed(meta["recipe"], "a record", any_arch=True)
         run = Run(recipe, *seeds)
         plain = recipe.as_json() == meta["recipe"] and all(type(seed) is int for seed in seeds)
         names = (recipe.name, recipe.dataset, recipe.profile)  # parts of paths
@@ -88,21 +85,9 @@ def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
         # Results of an architecture that nobody registered in this process are still results.
         fits = not is_known(recipe.arch) or recipe.model_config().total_params <= _MOST_PARAMS
         same = (run.name, run.sha256) == (meta["run"], meta["run_sha256"])
-    except (ValueError, TypeError, ArithmeticError, LookupError, TangobenchError):
+    except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, TangobenchError):
         return None
     return run if plain and fits and same else None
-
-
-def _recipe(values: Mapping[str, Any]) -> Recipe:
-    """A recipe from JSON values, types checked; `arch` may be one that is not registered here."""
-    arch = values["arch"]
-    if arch in ARCHS:
-        recipe: Recipe = _RECIPE.validate_json(json.dumps(values), strict=True)
-        return recipe
-    if not isinstance(arch, str) or not _NAME.fullmatch(arch):
-        raise ValueError(f"arch is {arch!r}")
-    plain: Recipe = _RECIPE.validate_json(json.dumps({**values, "arch": ARCHS[0]}), strict=True)
-    return dataclasses.replace(plain, arch=cast(Arch, arch))
 
 
 def deciding_files() -> dict[str, bytes]:

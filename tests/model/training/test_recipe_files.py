@@ -16,7 +16,8 @@ from tangobench.model.training.recipe_files import (
     on_dataset,
     read_recipe,
 )
-from tangobench.model.training.recipes import RECIPES
+from tangobench.model.training.recipes import RECIPES, Run
+from tangobench.model.training.runs import described_run
 from tangobench.pipeline.reading import open_dataset
 
 TANGO = RECIPES["sample-dm_math-tango"]
@@ -100,6 +101,17 @@ def test_changed_fields_are_checked_and_name_the_recipe():
         assert key in f"{caught.value.message} {caught.value.fix}"
     with pytest.raises(UsageError, match="mini-lean-gau"):
         named(TANGO, "mini-lean-gau")
+
+
+@pytest.mark.parametrize(("arch", "shared"), [("untied_transformer", True), ("tango", False)])
+def test_sharing_is_changed_as_the_architecture_means_it(arch, shared, tmp_path):
+    """Values are checked as those of another architecture, whose `shared` is another one."""
+    recipe = changed(RECIPES[f"sample-dm_math-{arch}"], {"shared": shared})
+    assert (recipe.shared, recipe.model_config().blocks) == (shared, 1 if shared else 4)
+    assert read_recipe(written(tmp_path, as_toml(recipe))) == recipe
+    run = Run(recipe, 17, 101)
+    meta = {"recipe": recipe.as_json(), "run": run.name, "run_sha256": run.sha256}
+    assert described_run(meta, [17, 101]) == run
 
 
 def test_any_dataset_whose_vocabulary_fits(tmp_path, make_toy_math, capsys):
