@@ -1,7 +1,7 @@
 """What the code does, counted without doing it: launches, arithmetic, bytes and memory of a step.
 
 - `Counter` sees every operation below autograd. On `meta` tensors only shapes are real.
-- Autocast does not know `meta`: `_like_cuda` casts what it would cast, and counts attention as the
+- Autocast does not know `meta`: `like_cuda` casts what it would cast, and counts attention as the
   fused kernels do it. One application of a block is run and counted `depth` times.
 """
 
@@ -59,13 +59,8 @@ class Counter(TorchDispatchMode):
             self._count(func, args, out)
         return out
 
-    @property
-    def launches(self) -> int:
-        """Operations that a GPU would be sent."""
-        return sum(self.ops.values())
-
     def taken(self, times: int) -> Multiset[Op]:
-        """The operations so far, `times` times over; counting begins anew."""
+        """The operations (what a GPU would be sent), `times` times over; counting begins anew."""
         found, self.ops = self.ops, Multiset()
         return Multiset({op: times * number for op, number in found.items()})
 
@@ -103,7 +98,7 @@ def _bytes(tensor: Tensor) -> int:
 
 
 @contextlib.contextmanager
-def _like_cuda(counter: Counter) -> Iterator[None]:
+def like_cuda(counter: Counter) -> Iterator[None]:
     """Autocast and fused attention for tensors that have neither, in backward passes too."""
     linear, attention = F.linear, F.scaled_dot_product_attention
 
@@ -164,7 +159,7 @@ def step_work(
         tokens = torch.zeros(rows, length, dtype=torch.long)
         places = torch.zeros(targets or rows * length, dtype=torch.long)
     state = 16 * sum(p.numel() for p in model.parameters())  # weights, gradients, two moments
-    with Counter() as counter, _like_cuda(counter):
+    with Counter() as counter, like_cuda(counter):
         h = F.embedding(tokens, model.embed)
         h.backward(torch.empty_like(h))
         work.parts["embedding"] = counter.taken(1)
@@ -187,16 +182,6 @@ def step_work(
         work.parts["loss"] = counter.taken(1)
     work.peak_bytes = state + (depth - 1) * kept + max(widest, counter.peak + kept)
     return work
-
-
-def kept_bytes(config: ModelConfig, length: int) -> int:
-    """Bytes that one float32 application keeps between forward and backward, of one sequence."""
-    with torch.device("meta"):
-        block = LanguageModel(config).blocks[0]
-        h = torch.empty(1, length, config.d_model, requires_grad=True)
-    with Counter() as counter, _like_cuda(counter):
-        out = block(h)  # alive while it is counted
-        return counter.live if out.requires_grad else 0
 
 
 def optimizer_work(config: ModelConfig, device: str) -> Multiset[Op]:

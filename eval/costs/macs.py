@@ -21,6 +21,7 @@ from torch import Tensor
 from tangobench.errors import UsageError
 from tangobench.model import build, counting, layers, naive
 from tangobench.model.config import ModelConfig
+from tangobench.model.language import LanguageModel
 from tangobench.model.naive import Mixer, Params, term
 
 BLOCK: Final = 64
@@ -109,6 +110,11 @@ def kept_activation_bytes(config: ModelConfig, length: int) -> int:
     Not in it: the embedded tokens, the final norm, and the output loss, which keeps one row of
     gradients per target (model/kernels/nll.py).
     """
-    if config.arch == "gau" and length > config.context:
-        config = replace(config, context=length)
-    return config.depth * counting.kept_bytes(config, length)
+    if config.arch == "gau":
+        config = replace(config, context=max(length, config.context))
+    with torch.device("meta"):
+        block = LanguageModel(config).blocks[0]
+        h = torch.empty(1, length, config.d_model, requires_grad=True)
+    with counting.Counter() as counter, counting.like_cuda(counter):
+        out = block(h)  # alive while it is counted
+        return config.depth * counter.live if out.requires_grad else 0

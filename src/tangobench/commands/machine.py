@@ -280,11 +280,12 @@ def _speed(args: argparse.Namespace) -> int:
     options:
       --arch NAME =all    one of the six, or all
       --lengths T+        tokens (default: 256 1024 4096)
-      --size SIZE =mini   mini: 0.8M parameters (default); published: 44M
+      --size {mini,published} =mini
+                          mini: 0.8M parameters (default); published: 44M
       --device DEVICE =cpu  cpu (default) or cuda
       --kernel NAME       auto, strips, batched or triton: the same function at another speed
                           (default: TANGOBENCH_KERNEL or auto)
-      --precision PRECISION =fp32  fp32 (default) or bf16
+      --precision {fp32,bf16} =fp32  default: fp32
       --rounds N =1       measure everything N times, one after the other, and keep the fastest of
                           each: for a machine with slow phases
       --save FILE         also write the results to a JSON file
@@ -303,7 +304,7 @@ def _speed(args: argparse.Namespace) -> int:
     device = checked_device(args.device)
     fields = {"size": args.size, "device": device, "precision": args.precision}
     archs = ARCHS if args.arch == "all" else (args.arch,)
-    chosen = list(speed.jobs(archs, args.lengths or speed.LENGTHS, **fields))
+    chosen = speed.jobs(archs, args.lengths or speed.LENGTHS, **fields)
     best: dict[Any, dict[str, Any]] = {}
     for job in chosen * args.rounds:
         case = {**speed.measure(job), "rounds": args.rounds}

@@ -1,5 +1,7 @@
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -55,6 +57,19 @@ def test_info_command(capsys):
     assert rows[0]["nonembedding_params"] == 44_270_624
     assert rows[0]["macs"] == sum(rows[0]["macs_terms"].values())
     assert rows[1]["scaling"] == "linear"
+
+
+def test_info_answers_without_torch_and_within_two_seconds():
+    script = (
+        "import sys, time\n"
+        "sys.modules.update(dict.fromkeys(('torch', 'numpy', 'pyarrow', 'polars')))\n"
+        "from tangobench.cli import main\n"
+        "code = main(['model', 'info', '--arch', 'all', '--json', '--quiet'])\n"
+        "sys.exit(code or 10 * (time.process_time() > 2))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert [row["arch"] for row in json.loads(done.stdout)] == list(ARCHS)
 
 
 def test_info_table_and_bad_name(capsys):
