@@ -123,10 +123,12 @@ class _Average(torch.autograd.Function):
         with full_precision(gate_BTF):
             for cut in _cuts(features[0], together):
                 gate = _gates(gate_BHTG[cut], together)
-                mean, null = torch.empty_like(gate), cut.per_sequence(null_H)
+                mean = torch.empty_like(gate) if together else mean_BHTG[cut].squeeze(1)
+                null = cut.per_sequence(null_H)
                 log_total = kernel.forward([cut.of(f) for f in features], gate, null, mean)
                 _put(log_total_BHT[cut], log_total)
-                _put(mean_BHTG[cut], mean)
+                if together:  # one head's averages are written where they belong
+                    _put(mean_BHTG[cut], mean)
         ctx.kernel, ctx.together = kernel, together
         ctx.save_for_backward(gate_BTF, mean_BTF, null_H, log_total_BHT, *features)
         return mean_BTF
@@ -136,7 +138,8 @@ class _Average(torch.autograd.Function):
         gate_BTF, mean_BTF, null_H, log_total_BHT, *features = ctx.saved_tensors
         dnull_H, heads, together = torch.zeros_like(null_H), len(null_H), ctx.together
         gates, means, dmeans = (split_heads(x, heads) for x in (gate_BTF, mean_BTF, dmean_BTF))
-        found: list[Tensor] = []
+        inputs = (gate_BTF, *features)
+        found = [] if together else [torch.empty_like(x) for x in inputs]
         with full_precision(gate_BTF):
             for cut in _cuts(features[0], together):
                 log_total = cut.of(log_total_BHT).contiguous()
@@ -144,14 +147,16 @@ class _Average(torch.autograd.Function):
                 dnull_NT = _null_gradients(cut.per_sequence(null_H), log_total, dots)
                 dnull_H[cut.heads] += dnull_NT.sum(1).view(means[cut].shape[:2]).sum(0)
                 gate, dmean = (_gates(x[cut], together) for x in (gates, dmeans))
-                dgate, incoming = torch.empty_like(gate), Incoming(log_total, dots, dmean)
-                inputs = [cut.of(f) for f in features]
-                grads = ctx.kernel.backward(inputs, gate, incoming, dgate)
+                dgate = torch.empty_like(gate)
+                if not together:
+                    dgate = split_heads(found[0], heads)[cut].squeeze(1)
+                incoming = Incoming(log_total, dots, dmean)
+                grads = ctx.kernel.backward([cut.of(f) for f in features], gate, incoming, dgate)
                 # Made only now: while all heads are at work, memory is at its peak.
-                found = found or [torch.empty_like(x) for x in (gate_BTF, *features)]
-                for target, grad in zip(
-                    (split_heads(found[0], heads), *found[1:]), (dgate, *grads), strict=True
-                ):
+                found = found or [torch.empty_like(x) for x in inputs]
+                if together:
+                    _put(split_heads(found[0], heads)[cut], dgate)
+                for target, grad in zip(found[1:], grads, strict=True):
                     _put(target[cut], grad)
         return (None, None, found[0], dnull_H, *found[1:])
 
