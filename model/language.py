@@ -147,18 +147,11 @@ class LanguageModel(nn.Module):
         batch, width = prompt_BT.shape
         lengths = torch.full((batch,), width) if lengths is None else lengths
         lengths = lengths.to(prompt_BT.device)
-        shortest, longest = int(lengths.min()), int(lengths.max())
-        if max_new_tokens < 1 or shortest < 1 or longest > width:
-            raise InputError(
-                f"generate: {max_new_tokens} new tokens after prompts of {shortest} to"
-                f" {longest} tokens in rows of {width}",
-                kind="bad-prompt",
-                fix="ask for at least one token, after prompts of at least one token",
-            )
-        logits_BV, state = self.prefill(prompt_BT[:, :shortest])
+        _require_prompts(int(lengths.min()), int(lengths.max()), width, max_new_tokens)
+        logits_BV, state = self.prefill(prompt_BT[:, : int(lengths.min())])
         out = prompt_BT.new_full((batch, max_new_tokens), 0 if stop is None else stop)
-        done = torch.zeros(batch, dtype=torch.bool, device=prompt_BT.device)
-        rows = torch.arange(batch, device=prompt_BT.device)
+        done = torch.zeros_like(lengths, dtype=torch.bool)
+        rows = torch.arange(batch, device=lengths.device)
         while True:
             token_B = _choose(logits_BV, temperature, generator).to(prompt_BT.dtype)
             index_B = state.position - lengths
@@ -220,6 +213,16 @@ def initial_value(name: str, shape: torch.Size, config: ModelConfig, seed: int) 
     key = hashlib.sha256(f"{seed}:{name}".encode()).digest()[:8]
     generator = torch.Generator().manual_seed(int.from_bytes(key, "little") >> 1)
     return torch.empty(shape).normal_(0.0, std, generator=generator)
+
+
+def _require_prompts(shortest: int, longest: int, width: int, new: int) -> None:
+    if new < 1 or shortest < 1 or longest > width:
+        raise InputError(
+            f"generate: {new} new tokens after prompts of {shortest} to {longest} tokens in rows of"
+            f" {width}",
+            kind="bad-prompt",
+            fix="ask for at least one token, after prompts of at least one token",
+        )
 
 
 def _choose(logits_BV: Tensor, temperature: float, generator: torch.Generator | None) -> Tensor:

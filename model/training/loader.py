@@ -51,15 +51,10 @@ class Batch:
         return int(self.lengths_B.sum())
 
     def part(self, places: NDArray) -> Batch:
-        longest = int(self.lengths_B[places].max())
-        return Batch(
-            self.step,
-            self.config,
-            self.rows[places],
-            np.ascontiguousarray(self.tokens_BT[places, :longest]),
-            np.ascontiguousarray(self.targets_BT[places, :longest]),
-            self.lengths_B[places],
-        )
+        lengths = self.lengths_B[places]
+        wide = (x[places, : int(lengths.max())] for x in (self.tokens_BT, self.targets_BT))
+        tokens, targets = map(np.ascontiguousarray, wide)
+        return Batch(self.step, self.config, self.rows[places], tokens, targets, lengths)
 
     def on(self, device: torch.device, vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Tokens and the places before targets on a device: one copy, ids checked on the host."""
@@ -241,7 +236,6 @@ def rows_at(positions: NDArray, *, rows: int, seed: int, stream: str) -> NDArray
     """The rows at `positions` of an endless order that visits every row once per epoch."""
     if rows < 1:
         raise ValueError("an order needs at least one row")
-    positions = np.asarray(positions, np.int64)
     epochs, indices = np.divmod(positions, rows)
     found = np.empty_like(positions)
     for epoch in np.unique(epochs).tolist():
