@@ -4,7 +4,7 @@
   peak of resident memory above what the inputs need. Peers alternate in one run, so that other load
   on the machine hits them alike; ratios are what counts. Results are compared before ratios are.
 - `share` is the useful arithmetic (causal pairs only) over this machine's GEMM rate in the same
-  dtype, measured in the same process; `bound_s` are the products of the strips alone.
+  dtype, measured in the same process; `bound_s` are the products alone, at their shapes.
 - Each part takes one to five minutes and replaces its own cases in the result file.
 
 Usage: `python bench/model.py [--part tango …]`; results in bench/results/model.json
@@ -25,6 +25,7 @@ from typing import Any
 
 from model_summary import Found, rows, summary
 
+from tangobench import cli
 from tangobench.pipeline.core.sealed import case_json
 
 RESULTS = Path(__file__).parent / "results" / "model.json"
@@ -39,6 +40,13 @@ def parts() -> dict[str, list[Found]]:
     """Cases of each part."""
     return {
         "tango": [*kernels(1024, 7120, 4), *kernels(2048, 28480, 16), *kernels(4096, 4480, 16)],
+        "bound": [
+            {"what": "step", "arch": "tango", "how": "ours", "T": 256, "repeat": 3},
+            *(
+                {"what": "strips", "how": "tiled", "T": t, "F": width, "H": heads, "repeat": 3}
+                for t, width, heads in ((1024, 7120, 4), (2048, 28480, 16), (8192, 3560, 2))
+            ),
+        ],
         "tango-long": [
             *kernels(8192, 3560, 2),
             *kernels(8192, 560, 2),
@@ -116,9 +124,11 @@ def gemm_rate(bf16: bool) -> float:
 def measure(case: Found) -> Found:
     """Inside a child: one case."""
     import torch
-    from model_cases import HEAD, WHAT, strip_products
+    from model_cases import HEAD, WHAT, Products
 
     from tangobench.eval.costs.timing import resident_peak
+    from tangobench.model.training.metrics import useful_flop
+    from tangobench.model.training.recipes import find
 
     torch.set_num_threads(1)
     bf16 = case.get("dtype") == "bf16"
@@ -134,18 +144,30 @@ def measure(case: Found) -> Found:
     peak = (resident_peak() - before) / 1e6
     found = {"forward_s": forward, "total_s": total, "peak_mb": peak, "check": check()}
     found["gemm"] = max(rate, gemm_rate(bf16))
-    if case["what"] == "tango":
+    useful = 0.0
+    if case["what"] in ("tango", "strips"):
         causal = case["T"] * (case["T"] + 1) / 2
         useful = 2 * causal * (3 * case["F"] + 5 * HEAD * case["H"])
+    if case["what"] == "step":
+        recipe = find(f"mini-dm_math-{case['arch']}").recipe
+        lengths = [case["T"]] * recipe.batch
+        useful = useful_flop(recipe.model_config(), lengths, recipe.batch * (case["T"] - 1))
+    if useful:
         found["share"] = useful / total / 1e9 / found["gemm"]
-    if case["what"] == "tango" and case["how"] == "tiled":
-        found["bound_s"] = min(strip_products(case) for _ in range(case.get("repeat", 2)))
-    return {**case, **found}
+    if case["what"] in ("strips", "step"):
+        with Products() as products:
+            run()
+        found["bound_s"] = min(products.seconds() for _ in range(case.get("repeat", 2)))
+        found["bound_share"] = useful / found["bound_s"] / 1e9 / found["gemm"]
+    return {**case, **found, "cpu": cpu_name()}
 
 
 def child(case: Found) -> Found:
+    # Memory is kept as `tangobench train` keeps it.
+    tunables = ":".join(f"glibc.malloc.{name}" for name in cli._TUNABLES)
     environment = {
-        **os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(PEERS)
+        **os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(PEERS),
+        "GLIBC_TUNABLES": tunables,
     }  # fmt: skip
     command = [sys.executable, __file__, "--case", json.dumps(case)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -153,7 +175,11 @@ def child(case: Found) -> Found:
         raise SystemExit(f"{case}:\n{done.stderr[-2000:]}")
     found: Found = json.loads(done.stdout.splitlines()[-1])
     label = " ".join(f"{k}={v}" for k, v in case.items())
-    print(f"{label:<72}{found['total_s']:9.3f} s{found['peak_mb']:9.0f} MB", flush=True)
+    shares = ""
+    if "bound_s" in found:
+        shares = f"{found['share']:8.1%} of GEMM{found['bound_s'] / found['total_s']:7.1%} of bound"
+    peak = f"{found['peak_mb']:9.0f} MB"
+    print(f"{label:<64}{found['total_s']:9.3f} s{peak}{shares}", flush=True)
     return found
 
 
@@ -161,10 +187,15 @@ def save(part: str, found: list[Found]) -> Found:
     import torch
 
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    kept = [case for case in known.get("cases", []) if case["part"] != part]
+    before = {"cpu": known.get("machine", {}).get("cpu")}  # cases did not always name it
+    kept = [{**before, **case} for case in known.get("cases", []) if case["part"] != part]
     cases = [*kept, *({"part": part, **case} for case in found)]
     report = {
-        "machine": {"cpu": cpu_name(), "threads": 1, "torch": torch.__version__},
+        "machine": {
+            "cpu": ", ".join(sorted({case["cpu"] for case in cases})),
+            "threads": 1,
+            "torch": torch.__version__,
+        },
         "command": "python bench/model.py",
         "summary": summary(cases),
         "rows": rows(cases, {"torch": torch.__version__, **dict(p.split("==") for p in PINNED)}),

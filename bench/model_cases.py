@@ -12,14 +12,19 @@ Usage: `case = Case(WHAT["tango"]({...})); middle = case.run(); case.check()`.
 """
 
 import copy
+import dataclasses
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from model_plan import stepper
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_unflatten
 from torch.utils.checkpoint import checkpoint
 
 from tangobench.model import build, layers
@@ -28,11 +33,13 @@ from tangobench.model.kernels import crossgate, select
 from tangobench.model.kernels.nll import summed_nll
 from tangobench.model.kernels.strips import TangoKernel
 from tangobench.model.kernels.wango import WangoKernel
+from tangobench.model.training import plan
 from tangobench.model.training.recipes import find
 
 HEAD = 32  # query/key channels of a head
 WINDOW = 64
 DECODED = 64
+PRODUCTS = {"mm", "bmm", "addmm", "addmm_", "baddbmm", "baddbmm_"}
 
 
 class Case(NamedTuple):
@@ -73,30 +80,74 @@ def aggregation(case: dict[str, Any]) -> Case:
     return Case(run, lambda: [norm(x) for x in (last[0], *(x.grad for x in inputs))])
 
 
-def strip_products(case: dict[str, Any]) -> float:
-    """CPU seconds of the products of TANGO's strips alone, at their shapes, diagonal included.
+class Products(TorchDispatchMode):
+    """Records the matrix products of a case, to repeat them alone: no case can be faster.
 
-    What the kernel cannot be faster than with these strips: its exponentials, sums and copies are
-    left out. Wide products take their operands where the kernel does.
+    They are repeated at their shapes, strides and places in memory, the masked half of a diagonal
+    tile included; exponentials, sums, masks and copies are left out.
     """
-    length, columns = case["T"], case["F"] // case["H"]
-    kind = torch.bfloat16 if case.get("dtype") == "bf16" else torch.float32
-    q, k = torch.rand(2, 1, length, HEAD)
-    gate, dmean, out = torch.rand(3, 1, length, columns).to(kind)
-    dq = torch.zeros_like(q)
-    began = time.process_time()
-    for _ in range(case["H"]):
-        for rows in TangoKernel()._strips(length):
-            weight = torch.bmm(q[:, rows], k[:, : rows.stop].mT).to(kind)
-            torch.bmm(weight, gate[:, : rows.stop], out=out[:, rows])
-        for cols in TangoKernel()._strips(length):
-            rows = slice(cols.start, length)
-            weight = torch.bmm(q[:, rows], k[:, cols].mT)
-            torch.bmm(weight.to(kind).mT, dmean[:, rows], out=out[:, cols])
-            torch.bmm(dmean[:, rows], gate[:, cols].mT)
-            torch.bmm(weight.mT, q[:, rows])
-            dq[:, rows].baddbmm_(weight, k[:, cols])
-    return time.process_time() - began
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Any, list[Any], Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.overloadpacket.__name__ in PRODUCTS:
+            values, form = tree_flatten((args, kwargs or {}))
+            places = [Place.of(x) if isinstance(x, Tensor) else x for x in values]
+            self.calls.append((func, places, form))
+        return func(*args, **(kwargs or {}))
+
+    def seconds(self) -> float:
+        """CPU seconds of all products, one after the other."""
+        memory: dict[Any, Tensor] = {}
+        ready = []
+        for func, places, form in self.calls:
+            values = [
+                x.within(memory, slot) if isinstance(x, Place) else x
+                for slot, x in enumerate(places)
+            ]
+            ready.append((func, *tree_unflatten(values, form)))
+        began = time.process_time()
+        for func, args, kwargs in ready:
+            func(*args, **kwargs)
+        return time.process_time() - began
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in its storage a tensor is."""
+
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    values: int
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, x: Tensor) -> "Place":
+        values = x.untyped_storage().nbytes() // x.element_size()
+        return cls(tuple(x.shape), x.stride(), int(x.storage_offset()), values, x.dtype)
+
+    def within(self, memory: dict[Any, Tensor], slot: int) -> Tensor:
+        """The same place of other memory, which all tensors of this slot and size share."""
+        key = slot, self.values, self.dtype
+        if key not in memory:
+            memory[key] = torch.rand(self.values).to(self.dtype)
+        return memory[key].as_strided(self.size, self.stride, self.offset)
+
+
+def step(case: dict[str, Any]) -> Case:
+    """A whole training step of a mini recipe: full rows, clipping and the optimizer."""
+    recipe = find(f"mini-dm_math-{case['arch']}").recipe
+    recipe = dataclasses.replace(recipe, context=case["T"], warmup=1, steps=2)
+    take = stepper(recipe, case["T"], plan.on_cpu(recipe.batch, case["T"]))
+
+    def run() -> float:
+        take()
+        return time.process_time()
+
+    return Case(run, list)
 
 
 def pairs(features: list[Tensor], gate: Tensor, null: Tensor, start: int) -> Tensor:
@@ -276,10 +327,12 @@ def norm(x: Any) -> float:
 
 WHAT: dict[str, Callable[[dict[str, Any]], Case]] = {
     "tango": aggregation,
+    "strips": aggregation,
     "wango": aggregation,
     "block": block,
     "flash": flash,
     "training": training,
+    "step": step,
     "loss": output_loss,
     "decode": decode,
 }
