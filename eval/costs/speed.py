@@ -62,6 +62,9 @@ class Job:
     device: str = "cpu"
     precision: Precision = "fp32"
 
+    def __post_init__(self) -> None:
+        self.config()  # refuses an unknown architecture
+
     @property
     def recipe(self) -> Recipe:
         """The DeepMind Mathematics recipe: its small vocabulary leaves the blocks to be seen."""
@@ -85,7 +88,6 @@ def measure(job: Job) -> dict[str, Any]:
     """One job in a process of its own, with its operation counts."""
     from tangobench.model.language import BLOCKS
 
-    job.config()  # refuses an unknown architecture
     # The module of a registered block registers it there too.
     modules = f"{BLOCKS[job.arch].__module__}, tangobench.eval.costs.timing"
     program = f"import sys; sys.path[:] = {sys.path!r}; import {modules} as timing; timing.main()"

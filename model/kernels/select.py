@@ -75,15 +75,12 @@ def automatic(device: str) -> Kernel:
 @contextlib.contextmanager
 def using(kernel: Kernel, *, recompute: bool = False) -> Iterator[None]:
     """Another kernel for a while: to count what a device would do."""
-    before = os.environ.get(VARIABLE), Policy.recompute
+    before = requested(), Policy.recompute
     os.environ[VARIABLE], Policy.recompute = kernel, recompute
     try:
         yield
     finally:
-        Policy.recompute = before[1]
-        os.environ.pop(VARIABLE)
-        if before[0] is not None:
-            os.environ[VARIABLE] = before[0]
+        os.environ[VARIABLE], Policy.recompute = before
 
 
 class Policy:
