@@ -55,19 +55,20 @@ Lengths = dict[str, Counter[int]]
 """Rows by number of tokens, up to a power of two, by `CONFIG/SPLIT`."""
 
 
-def facts_of(lock: dict[str, Any], read: Callable[[str], pa.Buffer]) -> tuple[Columns, Lengths]:
-    """What a card says of published files beyond their lock; `read` gives bytes by sha256."""
+def facts_of(lock: dict[str, Any], read: Callable[..., pa.Buffer]) -> tuple[Columns, Lengths]:
+    """What a card says of published files beyond their lock; `read` is that of a unit store."""
     columns: Columns = {}
     lengths: Lengths = {}
     for shard in lock["shards"]:
-        reader = pa.ipc.open_stream(read(shard["sha256"]))
+        start = shard["batch_offsets"][0] if shard["batch_offsets"] else None  # after the schema
+        reader = pa.ipc.open_stream(read(shard["sha256"], 0, start))
         columns.setdefault(shard["config"], {f.name: f.type for f in reader.schema})
         found = lengths.setdefault(f"{shard['config']}/{shard['split']}", Counter())
         kind = reader.schema.field("tokens").type
         if pa.types.is_fixed_size_list(kind):
             found[kind.list_size] += shard["rows"]
             continue
-        for batch in reader:
+        for batch in pa.ipc.open_stream(read(shard["sha256"])):
             sizes = list_lengths(batch.column("tokens"))
             found.update((1 << np.ceil(np.log2(sizes)).astype(int)).tolist())
     for side in lock["side_files"]:

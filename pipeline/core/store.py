@@ -33,6 +33,7 @@ Pair = tuple[Callable[[memoryview], None], Callable[[str], None]]
 """A way to send pieces of an object, and one to give it its name when it is whole."""
 
 _ONE_PUT: Final = 1 << 26  # a larger object goes through a temporary file, in parts: memory
+_PIECE: Final = 1 << 23  # of an object that is copied out of an object store
 _SMALL: Final = 1 << 20  # below this a read beats mapping a file of many megabytes
 
 
@@ -108,9 +109,7 @@ class Store(ABC):
         try:
             return self._read(_object_name(address), start, length)
         except FileNotFoundError:
-            why = f"object {address} disappeared from the unit store during the build"
-            fix = "run the same command again: the missing unit is redone"
-            raise CorruptionError(why, kind="unit-missing", fix=fix) from None
+            raise _missing(address) from None
 
     def place(self, address: str, path: Place) -> None:
         """Put an object at `path`, whole or not at all."""
@@ -228,12 +227,37 @@ class RemoteStore(Store):
     def read(self, address: str, start: int = 0, length: int | None = None) -> pa.Buffer:
         """A whole object with other bytes is removed, so that the next run makes it again."""
         data = Store.read(self, address, start, length)
-        if length is None and sha256_bytes(data) != address:
+        if length is None:
+            self._require(address, sha256_bytes(data))
+        return data
+
+    def _require(self, address: str, found: str) -> None:
+        if found != address:
             (self.root / _object_name(address)).remove()
             why = f"object {address} in the unit store {self.root} holds other bytes"
             fix = "run the same command again: the unit is redone"
             raise CorruptionError(why, kind="unit-corrupt", fix=fix)
-        return data
+
+    def place(self, address: str, path: Place) -> None:
+        """A piece at a time is in memory: the driver places several shards at once."""
+        if isinstance(path, Bucket):
+            with tempfile.NamedTemporaryFile(prefix="tangobench-") as file:
+                self._copy(address, file.write)
+                file.flush()
+                path.write(Path(file.name))
+        else:
+            with files.atomic_file(path) as file:
+                self._copy(address, file.write)
+
+    def _copy(self, address: str, send: Callable[[memoryview], object]) -> None:
+        sink = Sink(send)
+        try:
+            size = (self.root / _object_name(address)).stat()[0]
+        except FileNotFoundError:
+            raise _missing(address) from None
+        for start in range(0, size, _PIECE):
+            sink.write(self.read(address, start, min(_PIECE, size - start)))
+        self._require(address, sink.hexdigest())
 
 
 def open_store(where: str, *, scratch: str = "default") -> Store:
@@ -247,6 +271,12 @@ def require_shared(store: Store) -> None:
         why = f"the store {store.root} is memory of this process: its workers cannot see it"
         fix = "use --workers 1, or name a folder or an s3:// address as --store"
         raise UsageError(why, kind="store-not-shared", fix=fix)
+
+
+def _missing(address: str) -> CorruptionError:
+    why = f"object {address} disappeared from the unit store during the build"
+    fix = "run the same command again: the missing unit is redone"
+    return CorruptionError(why, kind="unit-missing", fix=fix)
 
 
 def _object_name(address: str) -> str:

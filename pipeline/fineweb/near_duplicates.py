@@ -7,13 +7,15 @@
   about an order of magnitude faster. The engine is in the spec, because single pairs may differ.
 - For every validation document and band: the first training document, in the order of the input,
   with the same band, whatever the units. Linear: one task per band looks them up unit by unit, so
-  that no unit offers a candidate where an earlier one has.
+  that no unit offers a candidate where an earlier one has. Minima of a pair's training document
+  travel with it, and a published file's validation documents are in sections of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -24,7 +26,7 @@ import xxhash
 from tangobench.errors import UsageError
 from tangobench.pipeline.core import arrays, build
 from tangobench.pipeline.core.arrays import NDArray, Section, Sections
-from tangobench.pipeline.core.build import Arguments, Job, Output, Record, SideFile, Stage
+from tangobench.pipeline.core.build import Arguments, Job, Output, SideFile, Stage
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb.decisions import publish_tables, side_files
 from tangobench.pipeline.fineweb.dedup import by_part
@@ -54,9 +56,7 @@ _ASCII: Final = np.frombuffer(  # byte to byte; those of other characters stay a
 )
 _FILLER: Final = " \0"
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
-_PAIR: Final = np.dtype(
-    [("validation", "<i8"), ("training", "<i8"), ("bands", "u1"), ("minima", "u1")]
-)
+_PAIR: Final = np.dtype([("validation", "<i8"), ("training", "<i8")])
 _NO_TEXT: Final = pa.array([], pa.large_string())
 
 
@@ -150,48 +150,53 @@ def band_keys(rows: NDArray) -> NDArray:
 
 @dataclass(frozen=True, slots=True)
 class SignArgs(Arguments):
-    """A unit, and who signs."""
+    """A unit, who signs, and in how many files pairs are published."""
 
     unit: DocumentUnit
     engine: NearEngine
+    parts: int
 
 
 class SignResult(Sections):
-    """Kept documents of both sides."""
+    """Kept documents of both sides.
+
+    Sections: the signed training documents, each band of training, each band of validation, the
+    signed validation documents of each file.
+    """
 
     validation: int
     train: int
 
 
 def sign_unit(args: SignArgs, store: Store) -> Output[SignResult]:
-    """Kept documents: bands of validation, each band of training, then the minima of both."""
     documents = args.unit.load(store)
     kept = documents.where(documents.kept)
     minima = np.empty((len(kept), PERMUTATIONS), np.uint32)
     for place, texts in args.unit.texts_of(kept):
         minima[place] = signatures(texts, args.engine)
-    sides = [kept.partition == VALIDATION, kept.partition != VALIDATION]
     numbers = kept.row + args.unit.base
-    late, early = (band_keys(minima[side]).T for side in sides)
-    signed = [
-        {
-            "document": numbers[s],
-            "minima": minima[s].reshape(-1),
-            "id": kept.ident.filter(pa.array(s)),
-        }
-        for s in sides
-    ]
-    bands = {"document": numbers[sides[0]], "bands": late.reshape(-1)}
-    data, bounds = arrays.pack_sections([bands, *({"keys": keys} for keys in early), *signed])
-    validation, train = (int(side.sum()) for side in sides)
-    return Output(data, {"validation": validation, "train": train, "bounds": bounds})
+
+    def signed(at: NDArray) -> dict[str, arrays.Column]:
+        names = kept.ident.take(pa.array(at))
+        return {"document": numbers[at], "minima": minima[at].reshape(-1), "id": names}
+
+    early, late = (np.flatnonzero((kept.partition == VALIDATION) == side) for side in (False, True))
+    order, cuts = by_part(numbers[late] % args.parts, args.parts)
+    data, bounds = arrays.pack_sections(
+        [
+            signed(early),
+            *({"keys": keys} for keys in band_keys(minima[early]).T),
+            *({"document": numbers[late], "keys": keys} for keys in band_keys(minima[late]).T),
+            *(signed(late[order[a:b]]) for a, b in pairwise(cuts)),
+        ]
+    )
+    return Output(data, {"validation": len(late), "train": len(early), "bounds": bounds})
 
 
 @dataclass(frozen=True, slots=True)
 class FirstArgs(Arguments):
-    """One band: the validation documents of all units, and the keys of each unit's training."""
+    """One band of the validation documents and of the training documents of all units."""
 
-    band: int
     validation: tuple[Section, ...]
     train: tuple[Section, ...]
 
@@ -202,17 +207,15 @@ def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
     A section per training unit; `training` is a place among the unit's signed training documents.
     """
     late = [arrays.read(section, store) for section in args.validation]
-    wanted = np.concatenate([part["bands"].reshape(BANDS, -1)[args.band] for part in late])
-    rows = np.zeros(len(wanted), _PAIR)
-    rows["validation"] = np.concatenate([part["document"] for part in late])
-    del late  # fourteen bands of every validation document
-    keys, owner = np.unique(wanted, return_inverse=True)
+    keys, owner = np.unique(np.concatenate([part["keys"] for part in late]), return_inverse=True)
     unit, first = np.full(len(keys), -1), np.zeros(len(keys), np.int64)
     for number, section in enumerate(args.train):
         found, place = np.unique(arrays.read(section, store)["keys"], return_index=True)
         at = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
         new = (keys[at] == found) & (unit[at] < 0)
         unit[at[new]], first[at[new]] = number, place[new]
+    rows = np.empty(len(owner), _PAIR)
+    rows["validation"] = np.concatenate([part["document"] for part in late])
     rows["training"] = first[owner]
     order = np.argsort(unit[owner], kind="stable")
     cuts = np.searchsorted(unit[owner][order], np.arange(len(args.train) + 1)).tolist()
@@ -222,45 +225,36 @@ def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
 
 @dataclass(frozen=True, slots=True)
 class MatchArgs(Arguments):
-    """A unit's candidates of each band, its signed training and all signed validation documents.
-
-    `bases` are the first documents of the units that `validation` comes from.
-    """
+    """A unit's candidates of each band and its signed training documents."""
 
     candidates: tuple[Section, ...]
     train: Section
-    bases: tuple[int, ...]
-    validation: tuple[Section, ...]
     parts: int
 
 
 def match_unit(args: MatchArgs, store: Store) -> Output[Sections]:
-    """A unit's pairs with both ids, compared, by file and then by validation document."""
+    """A unit's pairs with the training document's id and minima, by file."""
     rows = np.concatenate([arrays.read(section, store)["rows"] for section in args.candidates])
     rows = np.unique(rows)  # a pair is a candidate in every band that it shares
     order, cuts = by_part(rows["validation"] % args.parts, args.parts)
-    data, bounds = arrays.pack_ranges(_compare(args, rows[order], store), cuts)
+    rows, mine = rows[order], arrays.read(args.train, store)
+    at = rows["training"].copy()
+    rows["training"] = mine["document"][at]
+    minima = mine["minima"].reshape(-1, PERMUTATIONS)[at]
+    ids = arrays.arrow_texts(mine, "id").take(pa.array(at))
+    data, bounds = arrays.pack_sections(
+        {"rows": rows[a:b], "id": ids[a:b], "minima": minima[a:b].reshape(-1)}
+        for a, b in pairwise(cuts)
+    )
     return Output(data, {"bounds": bounds})
 
 
-def _compare(args: MatchArgs, rows: NDArray, store: Store) -> dict[str, arrays.Column]:
-    mine = arrays.read(args.train, store)
-    minima = mine["minima"].reshape(-1, BANDS, BAND_ROWS)
-    owner = np.searchsorted(args.bases, rows["validation"], side="right") - 1
-    names, order = [_NO_TEXT], np.argsort(owner, kind="stable")
-    for number in np.unique(owner).tolist():
-        pairs = np.flatnonzero(owner == number)
-        other = arrays.read(args.validation[number], store)
-        at = np.searchsorted(other["document"], rows["validation"][pairs])
-        theirs = other["minima"].reshape(-1, BANDS, BAND_ROWS)[at]
-        same = theirs == minima[rows["training"][pairs]]
-        rows["bands"][pairs] = same.all(axis=2).sum(axis=1)
-        rows["minima"][pairs] = same.sum(axis=(1, 2))
-        names.append(arrays.arrow_texts(other, "id").take(pa.array(at)))
-    training = arrays.arrow_texts(mine, "id").take(pa.array(rows["training"]))
-    rows["training"] = mine["document"][rows["training"]]
-    validation = pa.concat_arrays(names).take(pa.array(np.argsort(order)))
-    return {"rows": rows, "validation_id": validation, "training_id": training}
+@dataclass(frozen=True, slots=True)
+class PairsArgs(Arguments):
+    """One file's pairs of all units, and its signed validation documents."""
+
+    pairs: tuple[Section, ...]
+    validation: tuple[Section, ...]
 
 
 class PairsResult(build.TableResult):
@@ -269,24 +263,40 @@ class PairsResult(build.TableResult):
     twins: int
 
 
-def write_pairs(matches: tuple[Section, ...], store: Store) -> build.Streamed[PairsResult]:
-    """One published file: the pairs of all units, by validation and then by training document."""
-    found = [arrays.read(section, store) for section in matches]
+def write_pairs(args: PairsArgs, store: Store) -> build.Streamed[PairsResult]:
+    """One published file: the pairs by validation and then by training document, compared."""
+    found = [arrays.read(section, store) for section in args.pairs]
     rows = np.concatenate([np.empty(0, _PAIR), *(part["rows"] for part in found)])
-    order = np.argsort(rows, order=("validation", "training"))
-    rows, columns = rows[order], dict[str, Any]()
-    for name in ("validation_id", "training_id"):
-        texts = pa.concat_arrays([_NO_TEXT, *(arrays.arrow_texts(part, name) for part in found)])
-        columns[name] = texts.take(pa.array(order)).cast(pa.string())
-    columns |= {"bands": rows["bands"], "similarity": rows["minima"] / PERMUTATIONS}
-    table, twins = pa.table(columns), len(np.unique(rows["validation"]))
+    twins = np.unique(rows["validation"])
+    names, late = [_NO_TEXT], [np.empty((0, PERMUTATIONS), np.uint32)]
+    for part in (arrays.read(section, store) for section in args.validation):
+        at = np.flatnonzero(np.isin(part["document"], twins))
+        names.append(arrays.arrow_texts(part, "id").take(pa.array(at)))
+        late.append(part["minima"].reshape(-1, PERMUTATIONS)[at])
+    owner, theirs = np.searchsorted(twins, rows["validation"]), np.concatenate(late)
+    equal, bands, start = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.uint8), 0
+    for part in found:
+        place = slice(start, start := start + len(part["rows"]))
+        same = part["minima"].reshape(-1, PERMUTATIONS) == theirs[owner[place]]
+        equal[place] = same.sum(axis=1)
+        bands[place] = same.reshape(-1, BANDS, BAND_ROWS).all(axis=2).sum(axis=1)
+    order = np.lexsort((rows["training"], rows["validation"]))
+    training = pa.concat_arrays([_NO_TEXT, *(arrays.arrow_texts(part, "id") for part in found)])
+    table = pa.table(
+        {
+            "validation_id": pa.concat_arrays(names).take(pa.array(owner[order])).cast(pa.string()),
+            "training_id": training.take(pa.array(order)).cast(pa.string()),
+            "bands": bands[order],
+            "similarity": equal[order] / PERMUTATIONS,
+        }
+    )
     made = publish_tables([table], table.nbytes)
-    return build.Streamed(lambda sink: {**made.write(sink), "twins": twins}, made.size)
+    return build.Streamed(lambda sink: {**made.write(sink), "twins": len(twins)}, made.size)
 
 
 @dataclass(frozen=True, slots=True)
 class DropArgs(Arguments):
-    """All pairs, and the units' bounds."""
+    """The candidates of all bands and units, and the units' bounds."""
 
     pairs: tuple[Section, ...]
     bounds: tuple[int, ...]
@@ -301,11 +311,11 @@ def list_drops(args: DropArgs, store: Store) -> Output[Sections]:
     return Output(data, {"bounds": bounds})
 
 
-SIGN: Final = Stage("fineweb-near-sign", 5, sign_unit)
-FIRST: Final = Stage("fineweb-near-first", 2, first_matches)
-MATCH: Final = Stage("fineweb-near-match", 6, match_unit)
-TABLES: Final = Stage("fineweb-near-tables", 2, write_pairs)
-DROPS: Final = Stage("fineweb-near-drops", 2, list_drops)
+SIGN: Final = Stage("fineweb-near-sign", 6, sign_unit)
+FIRST: Final = Stage("fineweb-near-first", 3, first_matches)
+MATCH: Final = Stage("fineweb-near-match", 7, match_unit)
+TABLES: Final = Stage("fineweb-near-tables", 3, write_pairs)
+DROPS: Final = Stage("fineweb-near-drops", 3, list_drops)
 
 
 def audit(
@@ -317,10 +327,27 @@ def audit(
     """
     if mode == "off":
         return list(units), {"mode": mode}, []
-    signed = run_units(job, SIGN, units, (SignArgs(unit, engine) for unit in units))
-    parts = min(MOST_FILES, -(-bounds_of(units)[-1] // FILE_ROWS))
-    matched = _match(job, units, signed, parts)
-    pairs = [sections(matched, part) for part in range(parts)]
+    bounds = bounds_of(units)
+    parts = min(MOST_FILES, -(-bounds[-1] // FILE_ROWS))
+    signed = run_units(job, SIGN, units, (SignArgs(unit, engine, parts) for unit in units))
+    late = [record for record in signed if record.result["validation"]]
+    both = zip(units, signed, strict=True)
+    early = [(unit, record) for unit, record in both if late and record.result["train"]]
+    records = [record for _, record in early]
+    todo = (
+        FirstArgs(sections(late, 1 + BANDS + band), sections(records, 1 + band))
+        for band in range(BANDS if early else 0)
+    )
+    first = run_parts(job, FIRST, "band", todo)
+    args = (
+        MatchArgs(sections(first, n), Section.of(record, 0), parts)
+        for n, record in enumerate(records)
+    )
+    matched = run_units(job, MATCH, [unit for unit, _ in early], args)
+    pairs = (
+        PairsArgs(sections(matched, part), sections(late, 1 + 2 * BANDS + part))
+        for part in range(parts)
+    )
     tables = run_parts(job, TABLES, "pairs", pairs)
     notes = {
         "mode": mode,
@@ -330,28 +357,7 @@ def audit(
         "with_near_twin": sum(record.result["twins"] for record in tables),
     }
     if mode == "drop":
-        args = DropArgs(tuple(section for part in pairs for section in part), bounds_of(units))
-        (drops,) = job.run(DROPS, [DROPS.unit("all pairs", args)])
+        found = (section for n in range(len(early)) for section in sections(first, n))
+        (drops,) = job.run(DROPS, [DROPS.unit("all pairs", DropArgs(tuple(found), bounds))])
         units = [replace(u, near=Section.of(drops, n)) for n, u in enumerate(units)]
     return list(units), notes, side_files("near_duplicates", "pairs", tables)
-
-
-def _match(
-    job: Job, units: Sequence[DocumentUnit], signed: Sequence[Record[SignResult]], parts: int
-) -> list[Record[Sections]]:
-    both = list(zip(units, signed, strict=True))
-    late = [(unit, record) for unit, record in both if record.result["validation"]]
-    early = [(unit, record) for unit, record in both if late and record.result["train"]]
-    records = [record for _, record in late]
-    bands, validation = sections(records, 0), sections(records, 1 + BANDS)
-    todo = (
-        FirstArgs(band, bands, sections((record for _, record in early), 1 + band))
-        for band in range(BANDS if early else 0)
-    )
-    found = run_parts(job, FIRST, "band", todo)
-    bases = tuple(unit.base for unit, _ in late)
-    args = (
-        MatchArgs(sections(found, n), Section.of(r, 2 + BANDS), bases, validation, parts)
-        for n, (_, r) in enumerate(early)
-    )
-    return run_units(job, MATCH, [unit for unit, _ in early], args)

@@ -138,7 +138,7 @@ class Cluster:
     def _near_sign(self, args) -> dict[str, Any]:
         kept = self.corpus.unit_documents // 4
         late = kept if self.tasks["fineweb-near-sign"] % LATE == 0 else 0
-        return {"validation": late, "train": kept - late, "bounds": _bounds(17)}
+        return {"validation": late, "train": kept - late, "bounds": _bounds(29 + args.parts)}
 
     def _near_first(self, args) -> dict[str, Any]:
         return {"bounds": _bounds(len(args.train))}
