@@ -82,12 +82,13 @@ def encode_unit(args: TokensArgs, store: Store) -> Streamed[TokensResult]:
 
         if stored:
             rows["start"] = starts[members]
-            bounds, totals = _write_pointers(sink, rows, cuts, stored, ids.dtype)
+            buckets = (_pointer(rows[a:b], stored, ids.dtype) for a, b in pairwise(cuts))
+            bounds, totals = _write_buckets(sink, buckets, ids.dtype)
             begins = stored.start + ids.dtype.itemsize * starts[long]
         else:
-            buckets = ((rows[a:b], tokens(members[a:b])) for a, b in pairwise(cuts))
-            bounds, totals = _write_buckets(sink, buckets, ids.dtype)
-            start = _write_tokens(sink, {}, lengths[long], tokens(long), ids.dtype)
+            whole = (({"index": rows[a:b]}, tokens(members[a:b])) for a, b in pairwise(cuts))
+            bounds, totals = _write_buckets(sink, whole, ids.dtype)
+            start = _write_tokens(sink, {}, lengths[long].sum(), tokens(long), ids.dtype)
             begins = start + ids.dtype.itemsize * arrays.offsets_of(lengths[long])[:-1]
             bounds.append(sink.size)
         names = wanted.ident.take(pa.array(long)).to_pylist()
@@ -97,41 +98,35 @@ def encode_unit(args: TokensArgs, store: Store) -> Streamed[TokensResult]:
     return Streamed(write, rows.nbytes + ids.dtype.itemsize * sum(map(len, ids.found)))
 
 
-def _write_pointers(
-    sink: Sink, rows: NDArray, cuts: list[int], stored: Section, dtype: np.dtype[Any]
-) -> tuple[list[int], list[int]]:
-    """As `_write_buckets`, but tokens are where `stored` has them, one range for each bucket."""
-    bounds, totals = [0], []
-    for some in (rows[a:b] for a, b in pairwise(cuts)):
-        first = some["start"].min() if len(some) else 0
-        stop = (some["start"] + some["length"]).max(initial=first)
-        some["start"] -= first
-        where = np.array([first, stop - first], np.int64) * dtype.itemsize + [stored.start, 0]
-        address = np.frombuffer(bytes.fromhex(stored.address), np.uint8)
-        pointer = {"object": address, "range": where, "tokens": np.empty(0, dtype)}
-        sink.write(arrays.pack({"index": some, **pointer}))
-        bounds.append(sink.size)
-        totals.append(int(some["length"].sum()) + len(some))
-    return bounds, totals
+def _pointer(
+    rows: NDArray, stored: Section, dtype: np.dtype[Any]
+) -> tuple[dict[str, NDArray], Iterable[NDArray]]:
+    """A bucket whose tokens are one range of what the first pass has stored."""
+    first = rows["start"].min() if len(rows) else 0
+    stop = (rows["start"] + rows["length"]).max(initial=first)
+    rows["start"] -= first
+    where = np.array([first, stop - first], np.int64) * dtype.itemsize + [stored.start, 0]
+    address = np.frombuffer(bytes.fromhex(stored.address), np.uint8)
+    return {"index": rows, "object": address, "range": where}, ()
 
 
 def _write_buckets(
-    sink: Sink, buckets: Iterable[tuple[NDArray, Iterable[NDArray]]], dtype: Any
+    sink: Sink, buckets: Iterable[tuple[dict[str, NDArray], Iterable[NDArray]]], dtype: Any
 ) -> tuple[list[int], list[int]]:
-    """A section for each (index rows, tokens in their order): where they begin, tokens of each."""
+    """A section for each (arrays, tokens in their order): where they begin, tokens of each."""
     bounds, totals = [0], []
-    for rows, tokens in buckets:
-        _write_tokens(sink, {"index": rows}, rows["length"], tokens, dtype)
+    for columns, tokens in buckets:
+        total = int(columns["index"]["length"].sum())
+        _write_tokens(sink, columns, 0 if "object" in columns else total, tokens, dtype)
         bounds.append(sink.size)
-        totals.append(int(rows["length"].sum()) + len(rows))
+        totals.append(total + len(columns["index"]))
     return bounds, totals
 
 
 def _write_tokens(
-    sink: Sink, before: dict[str, NDArray], lengths: NDArray, tokens: Iterable[NDArray], dtype: Any
+    sink: Sink, before: dict[str, NDArray], total: int, tokens: Iterable[NDArray], dtype: Any
 ) -> int:
     """A section that ends in tokens, written some documents at a time; where they begin."""
-    total = int(lengths.sum())
     entries = [(name, array.dtype, len(array)) for name, array in before.items()]
     sink.write(arrays.header([*entries, ("tokens", dtype, total)]))
     for array in before.values():
@@ -204,13 +199,14 @@ def merge_buckets(args: MergeArgs, store: Store) -> Streamed[Buckets]:
     places = args.first + np.arange(args.count + 1)
     cuts = np.searchsorted(args.fine.bucket_of(bucket.index["order"]), places).tolist()
 
-    def buckets() -> Iterator[tuple[NDArray, Iterator[NDArray]]]:
+    def buckets() -> Iterator[tuple[dict[str, NDArray], Iterator[NDArray]]]:
         for low, high in pairwise(cuts):
             old, rows = bucket.index[low:high], bucket.index[low:high].copy()
             rows["start"] = arrays.offsets_of(old["length"])[:-1]
             where = [bucket.source[low:high], old["start"], old["start"] + old["length"]]
             places = np.stack(where, axis=1).astype(np.int64).tolist()
-            yield rows, (bucket.tokens[part][start:stop] for part, start, stop in places)
+            tokens = (bucket.tokens[part][start:stop] for part, start, stop in places)
+            yield {"index": rows}, tokens
 
     def write(sink: Sink) -> Buckets:
         bounds, totals = _write_buckets(sink, buckets(), bucket.tokens[0].dtype)

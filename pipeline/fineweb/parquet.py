@@ -235,17 +235,15 @@ def short(error: BaseException) -> str:
 
 def _check_schema(name: str, schema: pa.Schema) -> None:
     for column in COLUMNS:
-        count = schema.names.count(column)
-        if count == 0 and column == "date":
-            continue
-        if count == 0:
+        count, dated = schema.names.count(column), column == "date"
+        if count == 0 and not dated:
             what = f" has no column {column!r} (it has: {', '.join(schema.names)})"
             kind = "missing"
             fix = "FineWeb-Edu files have text, id, dump and url; convert the file first"
         elif count > 1:
             what, kind = f" has {count} columns {column!r}, expected one", "twice"
             fix = "keep one of them and write the file again"
-        elif not _is_text(found := schema.field(column).type, dated=column == "date"):
+        elif count and not _is_text(found := schema.field(column).type, dated=dated):
             what, kind = f": column {column!r} is {found}, expected string", "type"
             fix = "convert the column to UTF-8 strings"
         else:
@@ -254,15 +252,9 @@ def _check_schema(name: str, schema: pa.Schema) -> None:
 
 
 def _is_text(kind: pa.DataType, *, dated: bool) -> bool:
-    types = pa.types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    strings = types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-    return (
-        strings
-        or types.is_null(kind)
-        or (dated and (types.is_timestamp(kind) or types.is_date(kind)))
-    )
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    strings = (pa.string(), pa.large_string(), pa.string_view(), pa.null())
+    return kind in strings or (dated and (pa.types.is_timestamp(kind) or pa.types.is_date(kind)))
 
 
 def read(file: SourceFile, groups: Sequence[int], columns: Sequence[str]) -> Iterator[pa.Table]:

@@ -38,14 +38,7 @@ VALIDATION_DUMP: Final = "CC-MAIN-2023-50"
 LATER_DUMPS: Final = ("CC-MAIN-2024-10", "CC-MAIN-2024-18")
 _DUMPS: Final = (*TRAIN_DUMPS, VALIDATION_DUMP, *LATER_DUMPS)
 
-_TEXTS: Final = ("text", "id", "dump", "url", "date", "file_path", "language")
-_NUMBERS: Final = {
-    "language_score": pa.float64(),
-    "token_count": pa.int64(),
-    "score": pa.float64(),
-    "int_score": pa.int64(),
-}
-SCHEMA: Final = pa.schema({**dict.fromkeys(_TEXTS, pa.string()), **_NUMBERS})
+SCHEMA: Final = pa.schema(dict.fromkeys(("text", "id", "dump", "url", "date"), pa.string()))
 
 _MASK: Final = (1 << 64) - 1
 _ONSETS: Final = ("Br", "Ca", "Do", "El", "Fa", "Gre", "Ha", "Is", "Ka", "Lo", "Me", "Né", "Os")
@@ -304,21 +297,12 @@ def _row(page: Page) -> dict[str, Any]:
     uuid = "-".join((ident[:8], ident[8:12], ident[12:16], ident[16:20], ident[20:]))
     year, week = int(page.dump[8:12]), int(page.dump[13:])
     month, day = min(12, 1 + week * 7 // 31), 1 + page.number % 28
-    draw = Draw(SEED, "score", page.number)
-    text = _text(page)
-    score = 2.5 + draw.below(2000) / 1000
     return {
-        "text": text,
+        "text": _text(page),
         "id": f"<urn:uuid:{uuid}>",
         "dump": page.dump,
         "url": page.url,
         "date": f"{year}-{month:02d}-{day:02d}T{page.number % 24:02d}:00:00Z",
-        "file_path": f"sample/{page.dump}/{page.number // 1000:05d}.warc.gz",
-        "language": "en",
-        "language_score": 0.9 + draw.below(100) / 1000,
-        "token_count": len(text) // 5,
-        "score": score,
-        "int_score": round(score),
     }
 
 

@@ -76,8 +76,6 @@ def _files_with(lock: Lock, ident: str) -> list[tuple[dict[str, Any], int]]:
     entries = [entry for entry in lock.side_files if entry["kind"] == "decisions"]
     starts = itertools.accumulate((entry["rows"] for entry in entries), initial=0)
     found = list(zip(entries, starts, strict=False))
-    if not any(entry["path"].startswith("decisions/hash-") for entry in entries):
-        return found
     return [found[int(id_parts([ident], len(entries))[0])]]
 
 

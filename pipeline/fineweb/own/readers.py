@@ -13,6 +13,7 @@ import contextlib
 import csv
 import difflib
 import functools
+import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -163,21 +164,15 @@ def _csv(
 
 def _lines(path: Path) -> Iterator[bytes]:
     """Lines without their ends; the last one needs none."""
-    with pa.input_stream(str(path), compression="detect") as stream:
-        rest: list[bytes] = []  # of a line: joined once, when its end has come
-        count = size = 0
-        while chunk := stream.read(_CHUNK):
-            first, *others = chunk.split(b"\n")
-            rest.append(first)
-            size += len(first)
-            for start in others:
-                count += 1
-                yield b"".join(rest).removesuffix(b"\r")
-                rest, size = [start], len(start)
-            if size > _LONGEST:
-                raise _bad_line(path, count + 1, f"more than {_LONGEST:,} bytes without an end")
-        if last := b"".join(rest):
-            yield last
+    with (
+        pa.input_stream(str(path), compression="detect") as raw,
+        io.BufferedReader(raw, _CHUNK) as stream,
+    ):
+        lines = iter(functools.partial(stream.readline, _LONGEST + 2), b"")
+        for number, line in enumerate(lines, 1):
+            if len(line) > _LONGEST and not line.endswith(b"\n"):
+                raise _bad_line(path, number, f"more than {_LONGEST:,} bytes without an end")
+            yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 _READERS: Final[dict[str, Callable[[Path, dict[str, str], Sequence[str]], Iterator[Row]]]] = {

@@ -130,7 +130,9 @@ def test_other_string_types_are_fine(good, tmp_path, kind):
     assert one.lock.data["content_root"] == two.lock.data["content_root"]
 
 
-@pytest.mark.parametrize("value", [None, "", "CC-MAIN-2023", "cc-main-2023-14", "news"])
+@pytest.mark.parametrize(
+    "value", [None, "", "CC-MAIN-2023", "cc-main-2023-14", "news", "CC-MAIN-٢٠٢٣-14"]
+)
 def test_unknown_dump_names_the_row(tmp_path, value):
     dumps = documents()["dump"]
     dumps[21] = value
