@@ -1,9 +1,7 @@
 """The decision on every document, as a published table.
 
-- One row per document of the input; the same record met twice has one row.
-- Rows are partitioned by the hash of their id, so that one file has all rows of an id, and in the
-  order of the input inside a file. The number of files follows from the number of rows: neither
-  units nor workers nor the place of the input can change a file.
+- Rows are partitioned by the hash of their id and in the order of the input inside a file. The
+  number of files follows from the number of rows: nothing but the input can change a file.
 - A document's index is its row, counted through all files.
 - The audit takes every URL and content key of both partitions, of dropped members too, and does
   not use the graph. Linear: validation's are sorted once, and every unit looks its own up.

@@ -1,16 +1,10 @@
 """First pass over FineWeb-Edu: what dedup needs of each document, and what cannot be used.
 
-- A URL is parsed as browsers do (WHATWG), then percent-encodings are normalised (RFC 3986 6.2.2).
-  Fragment and default port go; scheme, `www.`, tracking parameters, query order and a trailing
-  slash stay significant unless `aggressive` folds them. A null, empty or unparsable URL links
-  nothing. Content is compared byte by byte: no Unicode or whitespace folding.
-- Keys are 128-bit xxh3: among 1.3 billion documents two different ones collide with a
-  probability below n^2 / 2^129 = 3e-21.
+- What URLs and texts are equal is in docs/fineweb.md. Keys are 128-bit xxh3.
 - One unit is a range of row groups. Section 0 of its object holds the documents, section 1 + p the
   keys of hash partition p, so that a later stage reads one partition of every unit. Where most
   documents are used (`packing.one_pass`), the last section has their tokens in hash order.
-- Every row of the input gets a status. Null, empty and non-UTF-8 texts are dropped and counted;
-  dumps outside the split are ignored; neither links anything.
+- Every row of the input gets a status; only `FINE` ones link anything.
 """
 
 from __future__ import annotations

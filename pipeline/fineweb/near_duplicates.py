@@ -1,10 +1,8 @@
 """Near-duplicates between the splits: which training document each validation document resembles.
 
 - MinHash over word 5-grams, 112 minima in 14 bands of 8, as FineWeb did. Texts that agree in any
-  band are candidates: half of the pairs with a Jaccard similarity of 0.72 are found, nearly all
-  above 0.85. The share of equal minima estimates it.
-- datasketch is the reference. rensa signs the same n-grams with other permutations: equal recall,
-  about an order of magnitude faster. The engine is in the spec, because single pairs may differ.
+  band are a pair: half of those with a Jaccard similarity of 0.72, nearly all above 0.85.
+- datasketch is the reference; rensa signs the same n-grams with other permutations.
 - For every validation document and band: the first training document, in the order of the input,
   with the same band, whatever the units. Linear: one task per band looks them up unit by unit, so
   that no unit offers a candidate where an earlier one has. Minima of a pair's training document

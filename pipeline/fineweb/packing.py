@@ -4,14 +4,9 @@
   up to a fixed number of bytes; where none is chosen, the shortest text is.
 - The stream is every document in the order of a seeded hash, each followed by EOT; row r is tokens
   [r * width, (r + 1) * width) of it. Only the stream's ragged tail is lost.
-- Where most documents are used, they are encoded in the first pass, while the text is there. Which
-  way it is follows from the spec and the files' footers alone; every row is the same either way.
 - Hash buckets are the units: their token counts and a prefix sum tell which tokens a shard holds,
   so a shard reads its own buckets only and never depends on another shard.
-- A span says which document a part of a row comes from: `doc_start` is its place in the row,
-  `doc_offset` its place in the document. The EOT belongs to the document that it ends.
-- Validation windows never cross a document: window 0 of every document, then window 1, and so on,
-  each round in hash order.
+- A span says which document a part of a row comes from; the EOT belongs to the one that it ends.
 """
 
 from __future__ import annotations

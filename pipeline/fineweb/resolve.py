@@ -1,10 +1,7 @@
 """Dedup of FineWeb-Edu as stages over the unit store: a shuffle by key, then one by component.
 
-- groups: one hash partition of all keys -> edges between documents that share a key
-- components: all edges -> the component of every linked document
-- members, representatives: linked documents by component -> the decision on each
-- decided: unit by unit, the decisions on all its documents, joined once and read by all that
-  follows; documents without a link are decided on the spot
+- Keys by hash partition -> edges -> components -> linked documents by component -> decisions ->
+  the decisions on all documents of a unit, read by all that follows.
 - Memory is bounded by the partitions, whose number follows from the row count; neither that
   number nor the units' borders can change a decision.
 """

@@ -1,8 +1,7 @@
 """The FineWeb-Edu spec: what `manifests/fineweb.toml` may say, and what is refused.
 
-- Validation dumps come after the last training dump: the split is by time.
-- Every value that decides a byte of the output is here and in the lock. Where the input is read
-  (`source`, `hub`) and how work is cut (`unit_bytes`) are here too, but in no lock.
+Every value that decides a byte of the output is here and in the lock. Where the input is read
+(`source`, `hub`) and how work is cut (`unit_bytes`) are here too, but in no lock.
 """
 
 from __future__ import annotations

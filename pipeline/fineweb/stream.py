@@ -3,7 +3,6 @@
 - Which rows come out depends on the hash order alone; waves and buckets only bound the work.
 - A wave is a range of the hash order. The first is sized to hold the rows that are asked for, and
   more follow only if it does not, so ten times the input does not cost ten times the work.
-- One tail is lost, not one per bucket; it is counted.
 - The driver's lists are bounded: a large corpus is shuffled in two levels.
 """
 

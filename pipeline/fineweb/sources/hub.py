@@ -1,11 +1,9 @@
 """The files of a dataset repository on the Hugging Face hub, and what the local cache has of them.
 
 - The hub is pinned to a revision and reached through `HF_ENDPOINT`; a hub that answers with another
-  revision is refused. The sha256 in its index (Git LFS) are claims until somebody hashed the bytes.
-- Configs and their files are what the repository's own YAML says.
+  revision is refused. Configs and their files are what the repository's own YAML says.
 - A commit never changes, so its listing is kept in the hub's own cache (`HF_HOME`). Without the
-  hub, the cache is used only if it holds every wanted file of that listing; else the missing files
-  are named.
+  hub, the cache is used only if it holds every wanted file of that listing.
 """
 
 from __future__ import annotations
