@@ -59,10 +59,8 @@ def test_one_pass_or_two(corpus, tmp_path, monkeypatch, duplicates, rows):
     """Which it is cannot be seen in the lock, counts of the tokens beyond the rows included."""
     monkeypatch.setattr("tangobench.pipeline.fineweb.stream._BUCKET_TOKENS", (1, 700))
     overrides = {**NEAR, "duplicates": duplicates, "train_rows": rows, "near_duplicates": "drop"}
-    built, indexed, original = {}, [], encode._write_pointers
-    monkeypatch.setattr(
-        encode, "_write_pointers", lambda *args: indexed.append(args) or original(*args)
-    )
+    built, indexed, original = {}, [], encode._pointer
+    monkeypatch.setattr(encode, "_pointer", lambda *args: indexed.append(args) or original(*args))
     for once in (True, False):
         monkeypatch.setattr(inputs, "one_pass", lambda *_, once=once: once)
         built[once] = build(tmp_path / str(once), corpus, overrides=overrides)
