@@ -81,14 +81,16 @@ def own(corpus: Path, workers: int) -> dict[str, Any]:
     return _without_output(run)
 
 
-def alternate(sides: dict[str, Callable[[], dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+def alternate(
+    sides: dict[str, Callable[[], dict[str, Any]]], repeats: int = REPEATS
+) -> dict[str, dict[str, Any]]:
     """Each side's run of median CPU time; `all_seconds` has the CPU and wall seconds of each."""
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
-    for turn in range(REPEATS):
+    for turn in range(repeats):
         for name, side in sides.items():
             if turn == 0 or name not in ONCE:
                 runs[name].append(side())
-                print(name, runs[name][-1]["cpu_seconds"], runs[name][-1]["wall_seconds"])
+                print(name, *(runs[name][-1][f"{kind}_seconds"] for kind in ("cpu", "wall")))
     return {name: _median(some) for name, some in runs.items()}
 
 
@@ -126,7 +128,7 @@ def peer(name: str, corpus: Path) -> dict[str, Any]:
     return _without_output(run)
 
 
-def compare(which: list[str], megabytes: int) -> None:
+def compare(which: list[str], megabytes: int, repeats: int) -> None:
     """Run the named sides on one corpus; ratios are taken where both sides are known."""
     corpus = corpus_of(megabytes)
     size = text_bytes(corpus)
@@ -135,7 +137,8 @@ def compare(which: list[str], megabytes: int) -> None:
     runs: dict[str, Any] = known.get(str(megabytes), {}).get("runs", {})
     runs |= alternate(
         {name: partial(own, corpus, 1) if name == "one" else partial(peer, name, corpus)
-         for name in which}
+         for name in which},
+        repeats,
     )  # fmt: skip
     found: dict[str, Any] = {"text_bytes": size, "runs": runs}
     rows = list(_rows(runs, all_tokens(corpus), megabytes, size))
@@ -317,6 +320,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, action="append")
     parser.add_argument("--only", choices=["one", *PEERS], action="append")
+    parser.add_argument("--repeats", type=int, default=REPEATS)
     for name in ("start", "scaling", "growth", "bounds"):
         parser.add_argument(f"--{name}", action="store_true")
     args = parser.parse_args()
@@ -326,7 +330,7 @@ def main() -> None:
     if args.only or args.megabytes or not named:
         for megabytes in args.megabytes or (USUAL, 70):
             everyone = ["one", *PEERS] if megabytes == USUAL else ["one", "script"]
-            compare(args.only or everyone, megabytes)
+            compare(args.only or everyone, megabytes, args.repeats)
     everything = not (args.only or args.megabytes)
     for part in named or (parts.values() if everything else ()):
         part()
