@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -240,21 +241,20 @@ class RemoteStore(Store):
 
     def place(self, address: str, path: Place) -> None:
         """A piece at a time is in memory: the driver places several shards at once."""
-        if isinstance(path, Bucket):
-            with tempfile.NamedTemporaryFile(prefix="tangobench-") as file:
-                self._copy(address, file.write)
-                file.flush()
-                path.write(Path(file.name))
-        else:
-            with files.atomic_file(path) as file:
-                self._copy(address, file.write)
-
-    def _copy(self, address: str, send: Callable[[memoryview], object]) -> None:
-        sink = Sink(send)
         try:
             size = (self.root / _object_name(address)).stat()[0]
         except FileNotFoundError:
             raise _missing(address) from None
+        if isinstance(path, Bucket):
+            with tempfile.NamedTemporaryFile(prefix="tangobench-", buffering=0) as file:
+                self._copy(address, size, partial(files.write_all, file.fileno()))
+                path.write(Path(file.name))
+        else:
+            with files.atomic_file(path, needed=size) as target:
+                self._copy(address, size, target.write)
+
+    def _copy(self, address: str, size: int, send: Callable[[memoryview], None]) -> None:
+        sink = Sink(send)
         for start in range(0, size, _PIECE):
             sink.write(self.read(address, start, min(_PIECE, size - start)))
         self._require(address, sink.hexdigest())
