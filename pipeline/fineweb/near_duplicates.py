@@ -52,7 +52,7 @@ _ASCII: Final = np.frombuffer(  # byte to byte; those of other characters stay a
     + bytes(range(128, 256)),
     np.uint8,
 )
-_FILLER: Final = " \0"
+_FILLER: Final = "\0"
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 _PAIR: Final = np.dtype([("validation", "<i8"), ("training", "<i8")])
 _NO_TEXT: Final = pa.array([], pa.large_string())
@@ -63,31 +63,31 @@ def _mix(values: NDArray) -> NDArray:
     return np.asarray(values ^ (values >> np.uint64(32)))
 
 
-def _clean(texts: pa.Array) -> pa.Array:
-    """Lower case, and a space for what is no word; ASCII by a table, the rest by the regex."""
+def _split(texts: pa.Array) -> pa.Array:
+    """Words in lower case; ASCII, where half of the time is saved, by a table, the rest by a
+    regex: a space is put for what is no word."""
     valid, offsets, data = texts.buffers()
     if data is not None:
         buffers = [valid, offsets, pa.py_buffer(_ASCII[np.frombuffer(data, np.uint8)])]
         texts = pa.Array.from_buffers(texts.type, len(texts), buffers, offset=texts.offset)
-    if not pc.all(pc.string_is_ascii(texts)).as_py():
-        texts = pc.replace_substring_regex(pc.utf8_lower(texts), _NO_WORD, " ")
-    return pc.utf8_trim_whitespace(texts)
+    if pc.all(pc.string_is_ascii(texts)).as_py():
+        return pc.ascii_split_whitespace(pc.ascii_trim_whitespace(texts))
+    texts = pc.replace_substring_regex(pc.utf8_lower(texts), _NO_WORD, " ")
+    return pc.utf8_split_whitespace(pc.utf8_trim_whitespace(texts))
 
 
 def _words(texts: pa.Array) -> pa.Array:
     """Lists of at least five words; short texts are filled up with a word that no text has."""
-    clean = _clean(texts)
-    words = pc.utf8_split_whitespace(clean)
+    words = _split(texts)
     counts = pc.list_value_length(words).to_numpy()
     short = np.flatnonzero(counts < NGRAM)
     if len(short) == 0:
         return words
-    filler = pa.array([_FILLER * (NGRAM - count) for count in counts[short]], clean.type)
-    nothing = pa.scalar("", clean.type)
-    longer = pc.binary_join_element_wise(clean.take(pa.array(short)), filler, nothing)
+    few = words.take(pa.array(short)).to_pylist()
+    longer = pa.array([some + [_FILLER] * (NGRAM - len(some)) for some in few], words.type)
     place = np.arange(len(words))
     place[short] = len(words) + np.arange(len(short))
-    return pa.concat_arrays([words, pc.utf8_split_whitespace(longer)]).take(pa.array(place))
+    return pa.concat_arrays([words, longer]).take(pa.array(place))
 
 
 def ngram_hashes(texts: pa.Array) -> tuple[NDArray, list[int]]:

@@ -139,7 +139,8 @@ def _edge_rate(spec: Spec, source: str | None) -> float:
 
 
 def _memory(given: Promise, edges: float, unit: int, workers: int) -> float:
-    """A worker holds libraries, and one hash partition or a unit: documents, ids, one batch."""
+    """A worker holds libraries, and a unit (documents, ids, one batch) whose memory the allocator
+    keeps; a hash partition comes on top of it."""
     rows, document = given.rows, given.text / max(given.rows, 1)
     partition = 100.0 * min(rows, PART_ROWS)
     documents = rows * min(1.0, unit / max(given.different, 1.0))
@@ -148,7 +149,7 @@ def _memory(given: Promise, edges: float, unit: int, workers: int) -> float:
     held += _BATCH_SHARE * max(document, min(batch, BATCH_BYTES))
     graph = 100 * min(edges, TOGETHER)  # one process at a time, never beside partitions
     return max(
-        workers * (_LIBRARIES + max(partition, held + _ROW_BYTES * documents)), _LIBRARIES + graph
+        workers * (_LIBRARIES + partition + held + _ROW_BYTES * documents), _LIBRARIES + graph
     )
 
 
