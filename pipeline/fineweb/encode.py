@@ -88,7 +88,7 @@ def encode_unit(args: TokensArgs, store: Store) -> Streamed[TokensResult]:
         else:
             whole = (({"index": rows[a:b]}, tokens(members[a:b])) for a, b in pairwise(cuts))
             bounds, totals = _write_buckets(sink, whole, ids.dtype)
-            start = _write_tokens(sink, {}, lengths[long].sum(), tokens(long), ids.dtype)
+            start = _write_tokens(sink, {}, int(lengths[long].sum()), tokens(long), ids.dtype)
             begins = start + ids.dtype.itemsize * arrays.offsets_of(lengths[long])[:-1]
             bounds.append(sink.size)
         names = wanted.ident.take(pa.array(long)).to_pylist()
