@@ -231,10 +231,10 @@ def start() -> None:
     save("fineweb", [line], {"start": run})
 
 
-def scaling() -> None:
+def scaling(repeats: int) -> None:
     """One worker against two where the start, which cannot be shared out, weighs less."""
     corpus = corpus_of(GROWTH[-1])
-    runs = alternate({"one": partial(own, corpus, 1), "two": partial(own, corpus, 2)})
+    runs = alternate({"one": partial(own, corpus, 1), "two": partial(own, corpus, 2)}, repeats)
     one, two = runs["one"], runs["two"]
     assert one["root"] == two["root"]
     walls = {name: sorted(wall for _, wall in run["all_seconds"]) for name, run in runs.items()}
@@ -324,7 +324,7 @@ def main() -> None:
     for name in ("start", "scaling", "growth", "bounds"):
         parser.add_argument(f"--{name}", action="store_true")
     args = parser.parse_args()
-    parts = {"start": start, "scaling": scaling, "growth": growth,
+    parts = {"start": start, "scaling": partial(scaling, args.repeats), "growth": growth,
              "bounds": partial(bounds, USUAL)}  # fmt: skip
     named = [part for name, part in parts.items() if getattr(args, name)]
     if args.only or args.megabytes or not named:
