@@ -81,7 +81,7 @@ NEWER = [
      "return size == record.size", REMOTE),
     ("bucket-size-and-mark-ignored", STORE, "return (size, mark) == (record.size, record.mark)",
      "return True", REMOTE),
-    ("bucket-read-unhashed", STORE, "if length is None and sha256_bytes(data) != address:",
+    ("bucket-read-unhashed", STORE, "if found != address:",
      "if False:", REMOTE),
     ("bucket-corrupt-object-kept", STORE, "(self.root / _object_name(address)).remove()", "pass",
      REMOTE),
@@ -150,7 +150,7 @@ NEWER = [
     # Own data.
     ("own-batches-not-validated", READERS, "    batch.validate(full=True)\n", "",
      HOSTILE),
-    ("own-line-without-end", READERS, "if size > _LONGEST:", "if False:", HOSTILE),
+    ("own-line-without-end", READERS, "len(line) > _LONGEST and not", "False and", HOSTILE),
     ("own-share-reversed", CONVERT, "share < spec.split.share", "share >= spec.split.share", OWN),
     ("own-cut-off-by-one", CONVERT, "date >= spec.split.moment()",
      "date > spec.split.moment()", OWN),
