@@ -144,7 +144,7 @@ test-mutations: $(STAMP) ## break the code in sixty ways, in a copy: the tests m
 
 fuzz: $(STAMP) ## the parsers, guided by coverage: CASES (default 100,000) per target
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
-	@for target in url record lean lock spec shard packed jsonl table manifest recipe math_files tokenizer card; do \
+	@for target in url record text lean lock spec shard packed jsonl table manifest recipe math_files tokenizer card; do \
 	  PYTHONPATH=tests/support $(BIN)/python tests/support/fuzz.py $$target $(CASES) || exit 1; done
 
 audit: $(STAMP) ## known holes in the pinned versions (needs a network)

@@ -88,13 +88,14 @@ class Place:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self.folder.chmod(0o700)
-            if self.folder.stat().st_uid != os.geteuid():  # root may use it, its owner replace it
+            # Root may use a folder of somebody else, who may then replace what is in it.
+            if any(f.lstat().st_uid != os.geteuid() for f in (self.folder, self.folder.parent)):
                 raise PermissionError(errno.EPERM, "it belongs to another user")
         except OSError as error:
             raise UsageError(
                 f"{self.folder} cannot be used: {error.strerror}",
                 kind="state-folder",
-                fix=f"make it a folder of your own: sudo chown $USER {self.folder}",
+                fix=f"make it a folder of your own: sudo chown -R $USER {self.folder.parent}",
             ) from None
 
     @contextlib.contextmanager

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.server
 import json
+import sqlite3
 import threading
 import time
+import uuid
 
 import pytest
-from deployed import Project
+from deployed import Project, embedded
 
 pytestmark = [
     pytest.mark.browser,
@@ -80,6 +82,18 @@ def test_a_strangers_page_starts_no_run(project, browser, stranger):
     # An opaque answer tells the page nothing; whether it started something tells the database.
     assert said == ["opaque 0", "opaque 0", "refused", "refused", "refused"]
     assert project.runs() == before
+
+
+def test_a_strangers_page_gets_nothing_from_the_server_of_a_command(tmp_path, browser, stranger):
+    page = browser.open(stranger)
+    try:
+        with embedded(tmp_path) as url:
+            said = page.run(f"{ATTACK}({json.dumps(url)}, {json.dumps(str(uuid.uuid4()))})")
+    finally:
+        page.close()
+    assert said == ["opaque 0", "opaque 0", "refused", "refused", "refused"]
+    with sqlite3.connect(tmp_path / ".state" / "prefect" / "home" / "prefect.db") as rows:
+        assert rows.execute("select count(*) from flow_run").fetchone() == (0,)
 
 
 def wait_for(condition, seconds=60.0):

@@ -263,7 +263,7 @@ def test_a_full_disk_at_every_kind_of_write_of_each_sample(
 
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
-    "shares", [pytest.param(40, id="some"), pytest.param(2, id="half", marks=pytest.mark.slow)]
+    "shares", [pytest.param(40, id="some"), pytest.param(4, id="fourth", marks=pytest.mark.slow)]
 )
 def test_a_full_disk_at_the_writes_of_training(
     make_toy_math, tmp_path, memory_folder, shares, record_property

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fault_toy
-from operations import before_each
+from operations import before_each, keep_crashed
 from trees import hashes, temporary_files
 
 from tangobench.errors import TangobenchError
@@ -38,7 +38,6 @@ from tangobench.pipeline.core.lock import LOCK_NAME
 from tangobench.pipeline.core.pool import SerialRunner
 from tangobench.pipeline.core.publish import verify
 
-DIED = 137
 _VARIES = re.compile(r"\b[0-9a-f]{2}\b|[0-9a-f]*[0-9][0-9a-f]*|partial-.*")
 WRITING = {"open", "write", "fsync", "mkdir", "replace", "link"}
 
@@ -80,15 +79,16 @@ def remember(units: Path) -> None:
     build.execute = execute
 
 
-def crash_at(point: int, dataset: str, out: Path) -> None:
-    def die(number: int, name: str, arguments: tuple) -> None:
-        if number == point:
-            # A torn write: half of the bytes are there when the power goes.
-            if name == "write":
-                os.pwrite(arguments[0], bytes(arguments[1][: len(arguments[1]) // 2]), 0)
-            os._exit(DIED)
+def keep_crashes(points: list[int], dataset: str, place: Path) -> None:
+    """Build once; `at-K` is what the disk holds if the process dies before operation K."""
+    out, wanted = place / "dying", set(points)
+    out.mkdir()
 
-    with before_each(out, die):
+    def keep(number: int, name: str, arguments: tuple) -> None:
+        if number in wanted:
+            keep_crashed(out, place / f"at-{number}", name, arguments)
+
+    with before_each(out, keep):
         run_build(dataset, out)
 
 
@@ -199,8 +199,7 @@ def try_point(
 ) -> list[str]:
     out, folder = place / f"at-{point}", f"{dataset}-sample"
     if error is None:
-        code = in_child(lambda: crash_at(point, dataset, out))
-        fine = code == DIED
+        code, fine = 0, out.is_dir()
     else:
         code = in_child(lambda: fail_at(point, dataset, out, getattr(errno, error)))
         fine = code in (0, 7) and (code == 0 or not temporary_files(out))
@@ -237,6 +236,8 @@ def main() -> None:
     expected = hashes(args.place / "whole" / f"{args.dataset}-sample")
     wrong: list[str] = []
     points = chosen(args.points, found)
+    if args.error is None:
+        assert in_child(lambda: keep_crashes(points, args.dataset, args.place)) == 0
     for point in points:
         wrong += try_point(point, args.dataset, args.place, expected, args.error)
     print(json.dumps({"operations": len(found), "tried": len(points), "wrong": wrong}))

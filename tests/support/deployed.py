@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import fcntl
 import json
 import os
 import re
@@ -11,9 +13,16 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import psutil
+import pytest
+
+from tangobench.flows.local import server
+from tangobench.flows.local.place import Place
+from tangobench.flows.local.process import stop
 
 PROJECT = Path(__file__).parents[2]
 HERE = PROJECT / "tests" / "flows"  # where the toy dataset is
@@ -25,6 +34,69 @@ import toy_run
 
 from tangobench.flows.deployments import build_lean
 """
+
+# Everything a stranger can try: read, start a run with a command of their own, be given a token.
+STRANGER = """
+import json, sys, urllib.error, urllib.request
+
+url, deployment = sys.argv[1:]
+run = json.dumps({"job_variables": {"command": "touch /tmp/pwned"}}).encode()
+tries = [
+    ("GET", "/flow_runs/count", None, {}),
+    ("GET", "/csrf-token?client=me", None, {}),
+    ("POST", "/flow_runs/filter", b"{}", {"Content-Type": "application/json"}),
+    ("POST", f"/deployments/{deployment}/create_flow_run", run, {}),
+    ("POST", f"/deployments/{deployment}/create_flow_run", run, {"Host": "127.0.0.1:4200"}),
+    ("POST", f"/deployments/{deployment}/create_flow_run", run,
+     {"Prefect-Csrf-Token": "x", "Prefect-Csrf-Client": "me", "Authorization": "Basic eDp5"}),
+    ("POST", "/health", b"{}", {}),
+]
+for method, path, data, headers in tries:
+    asked = urllib.request.Request(url + path, data=data, method=method, headers=headers)
+    try:
+        print(urllib.request.urlopen(asked, timeout=60).status)
+    except urllib.error.HTTPError as error:
+        print(error.code)
+"""
+
+
+def as_nobody(*words: str) -> list[str]:
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("needs root and setpriv to become another user")
+    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *words]
+
+
+def strangers_luck(url: str, deployment: str) -> set[str]:
+    """The statuses that another user of this machine gets."""
+    # The system's Python: the environment of the tests may be out of another user's reach.
+    done = subprocess.run(
+        [*as_nobody("/usr/bin/env", "python3", "-I", "-c", STRANGER), url, deployment],
+        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()
+    return set(done.stdout.split())
+
+
+@contextlib.contextmanager
+def embedded(folder: Path) -> Iterator[str]:
+    """The address of a server as a flow command starts it for itself."""
+    place = Place(folder)
+    place.prepare()
+    users = place.folder / "users"
+    with users.open("ab") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        state = server.start_server(place, 0, "embedded", str(users))
+        try:
+            log = place.folder / "embedded.log"
+            server.wait_for("server", partial(server.ready, state), state.server, log)
+            yield state.url
+        finally:
+            stop(state.server, seconds=10.0)
 
 
 class Project:

@@ -22,7 +22,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from operations import before_each
+import torch._dynamo  # else every child imports it with its optimizer: most of its time
+from operations import before_each, keep_crashed
 from training import EVERY, STEPS, options, tiny_run
 
 from tangobench.errors import ResourceError
@@ -90,27 +91,26 @@ def whole(data: Path, place: Path) -> tuple[int, float, tuple[dict[str, bytes], 
 
 
 def crash(data: Path, place: Path, share: str) -> dict[str, object]:
+    """One run leaves what the disk would hold if it died before each operation; each is resumed."""
     total, _, expected = whole(data, place)
     first, step = map(int, share.split("/"))
     wrong: list[str] = []
     points = range(first, total, step)
+    out, kept = fresh(data, place / "crashed"), place / "kept"
+
+    def keep(number: int, name: str, arguments: tuple) -> None:
+        if number in points:
+            keep_crashed(out, kept / str(number), name, arguments)
+
+    def kept_run() -> None:
+        with before_each(out, keep):
+            train(RUN, options(out))
+
+    assert wait(start(kept_run)) == 0
     for point in points:
-        out = fresh(data, place / "crashed")
-
-        def die(number: int, name: str, arguments: tuple, point: int = point) -> None:
-            if number == point:
-                if name == "write":  # torn: half of the bytes are there when the power goes
-                    half = bytes(arguments[1][: len(arguments[1]) // 2])
-                    os.lseek(arguments[0], 0, os.SEEK_END)
-                    os.pwrite(arguments[0], half, os.fstat(arguments[0]).st_size)
-                os._exit(137)
-
-        def dying(out: Path = out, die: Callable = die) -> None:
-            with before_each(out, die):
-                train(RUN, options(out))
-
-        assert wait(start(dying)) == 137
-        if wait(start(lambda out=out: train(RUN, options(out)))) != 0:
+        shutil.rmtree(out)
+        (kept / str(point)).rename(out)
+        if wait(start(lambda: train(RUN, options(out)))) != 0:
             wrong.append(f"before operation {point}: it does not resume")
             continue
         wrong += [f"before operation {point}: {line}" for line in faults(out, expected)]

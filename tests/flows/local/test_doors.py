@@ -3,40 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import stat
 import subprocess
 import sys
+import uuid
 
 import pytest
+from deployed import as_nobody, embedded, strangers_luck
 
 pytestmark = [pytest.mark.prefect, pytest.mark.xdist_group("prefect"), pytest.mark.timeout(600)]
-
-# Everything a stranger can try: read, start a run with a command of their own, be given a token.
-STRANGER = """
-import json, sys, urllib.error, urllib.request
-
-url, deployment = sys.argv[1:]
-run = json.dumps({"job_variables": {"command": "touch /tmp/pwned"}}).encode()
-tries = [
-    ("GET", "/flow_runs/count", None, {}),
-    ("GET", "/csrf-token?client=me", None, {}),
-    ("POST", "/flow_runs/filter", b"{}", {"Content-Type": "application/json"}),
-    ("POST", f"/deployments/{deployment}/create_flow_run", run, {}),
-    ("POST", f"/deployments/{deployment}/create_flow_run", run, {"Host": "127.0.0.1:4200"}),
-    ("POST", f"/deployments/{deployment}/create_flow_run", run,
-     {"Prefect-Csrf-Token": "x", "Prefect-Csrf-Client": "me", "Authorization": "Basic eDp5"}),
-    ("POST", "/health", b"{}", {}),
-]
-for method, path, data, headers in tries:
-    asked = urllib.request.Request(url + path, data=data, method=method, headers=headers)
-    try:
-        print(urllib.request.urlopen(asked, timeout=60).status)
-    except urllib.error.HTTPError as error:
-        print(error.code)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -46,27 +22,18 @@ def deployment(project):
     return found["id"]
 
 
-def as_nobody(*words: str) -> list[str]:
-    if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("needs root and setpriv to become another user")
-    return ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *words]
-
-
 def test_another_user_can_neither_read_nor_start_a_run(project, deployment):
     before = project.runs()
-    # The system's Python: the environment of the tests may be out of another user's reach.
-    command = as_nobody("/usr/bin/env", "python3", "-I", "-c", STRANGER)
-    done = subprocess.run(
-        [*command, project.state["url"], deployment],
-        env={"PATH": "/usr/local/bin:/usr/bin:/bin"},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() and set(done.stdout.split()) <= {"401", "403"}
+    assert strangers_luck(project.state["url"], deployment) <= {"401", "403"}
     assert project.runs() == before
+
+
+def test_another_user_gets_nothing_from_the_server_of_a_command(tmp_path):
+    """The embedded server of `make data-*`, and its websockets."""
+    with embedded(tmp_path) as url:
+        assert strangers_luck(url, str(uuid.uuid4())) <= {"401", "403"}
+        for path in SOCKETS:
+            refused_websocket(url, path, None)
 
 
 @pytest.mark.parametrize("name", ["auth", "state.json", "home/prefect.db", "server.log"])
@@ -98,22 +65,26 @@ def test_every_path_asks_for_the_string(project):
     assert project.ask("/flows/x", auth="tangobench:wrong")[0] == 401
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/events/in",
-        "/events/out",
-        "/logs/out",
-        "/task_runs/subscriptions/scheduled",
-        "/work_pools/tangobench/workers/connect",
-    ],
-)
+SOCKETS = [
+    "/events/in",
+    "/events/out",
+    "/logs/out",
+    "/task_runs/subscriptions/scheduled",
+    "/work_pools/tangobench/workers/connect",
+]
+
+
+@pytest.mark.parametrize("path", SOCKETS)
 @pytest.mark.parametrize("said", [None, {"type": "auth", "token": "tangobench:wrong"}])
 def test_every_websocket_asks_for_the_string(project, path, said):
+    refused_websocket(project.state["url"], path, said)
+
+
+def refused_websocket(url: str, path: str, said: dict | None) -> None:
     from websockets.exceptions import ConnectionClosed, InvalidStatus
     from websockets.sync.client import connect
 
-    url = project.state["url"].replace("http", "ws") + path
+    url = url.replace("http", "ws") + path
     with pytest.raises((ConnectionClosed, InvalidStatus)):  # noqa: SIM117
         with connect(url, subprotocols=["prefect"] if said else None) as socket:
             socket.send(json.dumps(said or {"type": "hello"}))

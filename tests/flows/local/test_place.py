@@ -225,9 +225,10 @@ def test_the_secret_stays_unless_others_could_have_read_it(place):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to give a folder away")
-def test_a_folder_of_another_user_is_refused(place):
+@pytest.mark.parametrize("level", ["folder", "parent"])
+def test_a_folder_of_another_user_is_refused(place, level):
     """Its owner could put another address into the state: the worker would take orders there."""
-    os.chown(place.folder, 65534, 65534)
+    os.chown(place.folder if level == "folder" else place.folder.parent, 65534, 65534)
     with pytest.raises(UsageError, match="belongs to another user") as caught:
         server.down(place)
     assert caught.value.kind == "state-folder"
