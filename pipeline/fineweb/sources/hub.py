@@ -8,15 +8,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.errors import InputError, ResourceError
+from tangobench.errors import InputError, ResourceError, printable
 from tangobench.pipeline.core.cards import NOT_STATED
 from tangobench.pipeline.core.files import write_atomic
 from tangobench.pipeline.core.progress import Reporter
@@ -25,6 +27,8 @@ from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
 from tangobench.pipeline.fineweb.spec import Part, config_folder
 
 _CARD: Final = "README.md"
+_MOST_FILES: Final = 200_000  # FineWeb-Edu has about 2,500
+_LARGEST_CARD: Final = 4 << 20  # bytes
 _FULL_ID: Final = re.compile("[0-9a-f]{40}")
 
 
@@ -85,18 +89,21 @@ def files_of(name: str, tree: Iterable[str], card: str) -> list[str] | None:
     """Paths of a config's files in the repository; None if the card names no such config.
 
     No rule of ours guesses a folder: `datasets` resolves the card's patterns against empty files
-    with the names of the listing.
+    with the names of the listing. Patterns that lead to other machines name no config.
     """
     import datasets
 
+    patterns = str(getattr(_stated(card), "configs", None))
+    if "://" in patterns or "::" in patterns:
+        return None
     with tempfile.TemporaryDirectory(prefix="tangobench-") as place:
         root = Path(place).resolve()
-        for path in tree:
-            if not {"", ".", ".."} & set(path.split("/")):
-                (root / path).parent.mkdir(parents=True, exist_ok=True)
-                (root / path).touch()
-        (root / "README.md").write_text(card, encoding="utf-8")
         try:
+            for path in tree:
+                if not {"", ".", ".."} & set(path.split("/")):
+                    (root / path).parent.mkdir(parents=True, exist_ok=True)
+                    (root / path).touch()
+            (root / "README.md").write_text(card, encoding="utf-8")
             if name not in datasets.get_dataset_config_names(str(root)):
                 return None
             builder = datasets.load_dataset_builder(
@@ -105,13 +112,13 @@ def files_of(name: str, tree: Iterable[str], card: str) -> list[str] | None:
         except Exception as error:
             unread = (ValueError, OSError, datasets.exceptions.DatasetsError)
             if isinstance(error, unread) or type(error).__module__.startswith("yaml."):
-                return None  # a card or a layout that `datasets` cannot read names no config
+                return None  # a card, a name or a layout that cannot be read names no config
             raise
         files = builder.config.data_files or {}
         paths = {
             Path(path).relative_to(root).as_posix() for part in files.values() for path in part
         }
-    return sorted(paths)
+    return sorted(paths) if paths <= {*tree} else None  # `../` leads to files of this machine
 
 
 def hint(repository: str, revision: str, names: Sequence[str]) -> str:
@@ -150,12 +157,18 @@ def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
         if pinned:
             require_commit(wanted.repository, commit, wanted.revision)
         ask = partial(api.list_repo_tree, recursive=True, revision=commit, repo_type="dataset")
-        listed = patiently(lambda: list(ask(wanted.repository)), seconds, what)
+        listed = patiently(
+            lambda: list(islice(ask(wanted.repository), _MOST_FILES + 1)), seconds, what
+        )
     except Exception as error:
         if not is_http(error):
             raise
         # No such repository or revision, no permission, redirects without end.
         raise wanted.refused(str(error).strip().splitlines()[0][:300]) from error
+    if len(listed) > _MOST_FILES:
+        raise wanted.refused(f"it has more than {_MOST_FILES:,} files")
+    if odd := [f.path for f in listed if printable(f.path) != f.path]:
+        raise wanted.refused(f"it has a file with the name {printable(odd[0][:200])}")
     tree = {
         f.path: TreeCacheEntry(
             size=f.size,
@@ -173,14 +186,18 @@ def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
     return commit, tree
 
 
-def _origin(wanted: HubParts, commit: str, card: str) -> dict[str, Any]:
-    """Where the files are, with the title and licence that the repository itself states."""
+def _stated(card: str) -> Any:
+    """The metadata of a card; None if it has no YAML or a broken one."""
     from huggingface_hub import DatasetCard
 
-    try:
-        stated = DatasetCard(card, ignore_metadata_errors=True).data
-    except Exception:  # no YAML, or a broken one: the repository states nothing
-        stated = None
+    with contextlib.suppress(Exception):
+        return DatasetCard(card, ignore_metadata_errors=True).data
+    return None
+
+
+def _origin(wanted: HubParts, commit: str, card: str) -> dict[str, Any]:
+    """Where the files are, with the title and licence that the repository itself states."""
+    stated = _stated(card)
     licence = getattr(stated, "license", None)
     return {
         "kind": "hub",
@@ -196,7 +213,7 @@ def _card(wanted: HubParts, commit: str, tree: dict[str, Any], seconds: float) -
     """The repository's own card, whose YAML names its configs."""
     from tangobench.pipeline.fineweb.sources.download import Transfer
 
-    if _CARD not in tree:
+    if _CARD not in tree or (tree[_CARD].size or 0) > _LARGEST_CARD:
         return ""
     file = SourceFile(_CARD, _CARD, tree[_CARD].size)
     if cached(wanted.repository, commit, file) is None:

@@ -23,7 +23,7 @@ from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.publish import verify
 from tangobench.pipeline.core.push import plan_push
 from tangobench.pipeline.fineweb import sources
-from tangobench.pipeline.fineweb.sources.hub import HubParts, cache_folder, list_hub
+from tangobench.pipeline.fineweb.sources.hub import HubParts, cache_folder, files_of, list_hub
 
 CARD_BYTES = len(CARD.encode())
 
@@ -253,6 +253,42 @@ def test_the_build_follows_the_repositorys_own_yaml(hub, repository, tmp_path):
     assert done.lock.data["counts"]["input"]["rows"] == 240
     origin = json.loads((done.folder / "run.json").read_text())["origin"]
     assert "elsewhere/001_00000.parquet" in origin["files"]
+
+
+def test_a_listing_without_end_is_refused(hub, tmp_path, monkeypatch):
+    monkeypatch.setattr("tangobench.pipeline.fineweb.sources.hub._MOST_FILES", 3)
+    with pytest.raises(InputError, match="more than 3 files"):
+        build(tmp_path)
+
+
+def test_a_file_name_that_a_terminal_obeys_is_refused(hub, repository, tmp_path):
+    hub.root = shutil.copytree(repository, tmp_path / "odd")
+    (hub.root / "sample" / "\x1b[2J.parquet").write_bytes(b"")
+    with pytest.raises(InputError, match=r"name sample/\\x1b\[2J.parquet"):
+        build(tmp_path)
+
+
+CONFIG = "---\nconfigs:\n- config_name: a\n  data_files: '{}'\n---\n"
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [["a", "a/b"], ["\0.parquet"], ["n" * 300], ["a/" * 3000 + "b"], ["\ud800"]],
+    ids=range(5),
+)
+def test_a_tree_that_no_folder_can_hold_has_no_config(tree):
+    assert files_of("a", tree, CONFIG.format("**")) is None
+
+
+@pytest.mark.parametrize(
+    "pattern", ["https://host.test/x.parquet", "s3://b/*", "zip://*::x.zip", "/etc/*", "../../*"]
+)
+def test_a_card_leads_to_no_other_place(pattern, monkeypatch):
+    """`datasets` would follow an address in a card: a request of the author's choice."""
+    asked = []
+    monkeypatch.setattr("socket.getaddrinfo", lambda *words, **_: asked.append(words))
+    assert files_of("a", ["x.parquet"], CONFIG.format(pattern)) is None
+    assert asked == []
 
 
 def test_without_datasets_a_config_is_no_config(hub, tmp_path, monkeypatch):
