@@ -18,11 +18,11 @@ _QUOTED_PASSWORD: Final = re.compile(  # a password may have what else ends an a
     r"\b([a-zA-Z][\w+.-]{0,40}://)[^\s\"'<>|/@:]{0,200}:[^\s/]{0,200}@"
 )
 _WORDS: Final = (  # `tokens` and `tokenizer` are words of this project
-    r"token(?![a-z])|password|passwd|secret|signature|credential|api[_-]?key|accountkey"
-    r"|access[_-]?key|auth[_-]?string"
+    r"token(?![a-z])|password|passwd|passphrase|secret|signature|credential|api[_-]?key"
+    r"|account[_-]?key|access[_-]?key|auth[_-]?string|connection[_-]?string|sessionid"
 )
 _HEADERS: Final = (  # `token: x` alone is how messages here name a token of a text
-    r"password|passwd|secret|secret[_-]access[_-]key|api[_-]?key|accountkey|cookie"
+    r"password|passwd|passphrase|secret|secret[_-]access[_-]key|api[_-]?key|account[_-]?key|cookie"
     r"|(?:hub|hf|access|auth|session|security)[_-]token"
 )
 _SECRETS: Final = (
@@ -33,6 +33,8 @@ _SECRETS: Final = (
     ),
     (re.compile(r"\b(AIza|eyJ)[\w-]{16,}(?:\.[\w-]+){0,2}"), r"\1…"),
     (re.compile(r"\bgithub_pat_\w{8,}"), "github_pat_…"),
+    (re.compile(r"\b(tangobench:)[\w-]{43}"), r"\1…"),  # what the local Prefect server asks for
+    (re.compile(r"(?s)(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).+?(?=-----END|\Z)"), r"\1…"),
     (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}"), r"\1…"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 …"),
     (re.compile(r"(?i)\b(authorization[\"']?\s?[:=]\s?[\"']?)[^\"'\n]{8,}"), r"\1…"),

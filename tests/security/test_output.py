@@ -51,6 +51,16 @@ SECRETS = {
     "YAML, AWS": ("AWS_SECRET_ACCESS_KEY: hunter22", "hunter22"),
     "YAML, Hugging Face": ("HF_TOKEN: hunter22", "hunter22"),
     "Docker": ("dckr_pat_0123456789abcdef", "0123456789abcdef"),
+    "our server's string alone": ("tangobench:" + "x" * 35 + "hunter22", "hunter22"),
+    "key file": (
+        "-----BEGIN RSA PRIVATE KEY-----\nhunter22\n-----END RSA PRIVATE KEY-----",
+        "hunter22",
+    ),
+    "cut key file": ("-----BEGIN PRIVATE KEY-----\nhunter22", "hunter22"),
+    "passphrase": ("passphrase: hunter22", "hunter22"),
+    "account_key": ("account_key=hunter22", "hunter22"),
+    "connection string": ("connection_string='x;hunter22'", "hunter22"),
+    "session": ("https://host/a;jsessionid=hunter22", "hunter22"),
     "JWT": ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmN", "dozjgNryP4J3jVmN"),
 }
 
@@ -101,7 +111,12 @@ def test_what_is_no_secret_stays(text):
     assert without_secrets(text) == text
 
 
-@pytest.mark.parametrize("piece", ["a", "a.", "-", "token", "--token", "basic ", "hf_", "a:/", " "])
+PEM = "-----BEGIN PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    "piece", ["a", "a.", "-", "token", "--token", "basic ", "hf_", "a:/", " ", PEM]
+)
 def test_the_filter_takes_linear_time(piece):
     """A key or value of a user's file can be of any length; a quadratic filter took seconds."""
     began = time.process_time()
