@@ -143,7 +143,7 @@ NEWER = [
     ("server-secret-for-all", "flows/local/place.py", "os.fchmod(file.descriptor, 0o600)",
      "os.fchmod(file.descriptor, 0o644)", PLACE),
     ("server-readable-secret-kept", "flows/local/place.py",
-     "if private and (found.st_mode & 0o077 or found.st_uid != os.geteuid()):", "if False:", PLACE),
+     "if found.st_mode & 0o077 or found.st_uid != os.geteuid():", "if False:", PLACE),
     ("server-reused-pid", "flows/local/process.py",
      "found is None or found.command != process.command:", "found is None:",
      f"{PLACE} {PROCESS}"),
