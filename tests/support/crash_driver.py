@@ -82,7 +82,6 @@ def remember(units: Path) -> None:
 def keep_crashes(points: list[int], dataset: str, place: Path) -> None:
     """Build once; `at-K` is what the disk holds if the process dies before operation K."""
     out, wanted = place / "dying", set(points)
-    out.mkdir()
 
     def keep(number: int, name: str, arguments: tuple) -> None:
         if number in wanted:
@@ -197,9 +196,11 @@ def naive(kind: str) -> None:
 def try_point(
     point: int, dataset: str, place: Path, expected: dict[str, str], error: str | None
 ) -> list[str]:
-    out, folder = place / f"at-{point}", f"{dataset}-sample"
-    if error is None:
-        code, fine = 0, out.is_dir()
+    out, folder = place / "dying", f"{dataset}-sample"
+    if error is None:  # the path decides which temporary files are a build's own
+        shutil.rmtree(out, ignore_errors=True)
+        (place / f"at-{point}").rename(out)
+        code, fine = 0, True
     else:
         code = in_child(lambda: fail_at(point, dataset, out, getattr(errno, error)))
         fine = code in (0, 7) and (code == 0 or not temporary_files(out))

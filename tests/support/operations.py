@@ -17,7 +17,9 @@ def keep_crashed(root: Path, copy: Path, name: str, arguments: tuple) -> None:
 
     A write is torn: half of its bytes are there. A file without a name is lost.
     """
-    shutil.copytree(root, copy, symlinks=True)
+    copy.mkdir(parents=True)
+    if root.exists():
+        shutil.copytree(root, copy, symlinks=True, dirs_exist_ok=True)
     if name != "write":
         return
     torn = copy / Path("/proc/self/fd", str(arguments[0])).readlink().relative_to(root)
