@@ -1,12 +1,14 @@
 """Runners: the same units one after another or in worker processes, results in order.
 
-A worker that dies (killed, out of memory) fails the run within a second and names what it did.
+A worker that dies (killed, out of memory) fails the run within a second and names what it did; one
+that was stopped (SIGSTOP, a debugger) is named after ten seconds.
 Workers end by themselves when the main process is gone, so nothing is left behind.
 """
 
 from __future__ import annotations
 
 import collections
+import concurrent.futures
 import contextlib
 import multiprocessing
 import os
@@ -20,13 +22,14 @@ from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver
 from typing import Any, Final, Protocol, Self, TypeVar
 
-from tangobench.errors import ResourceError
+from tangobench.errors import ResourceError, printable
 
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
 _IN_FLIGHT: Final = 4  # per worker: enough to hide a slow unit, few enough to bound memory
 _LOOK_SECONDS: Final = 0.2
+_SILENT_SECONDS: Final = 10.0
 
 
 class Runner(Protocol):
@@ -80,7 +83,7 @@ class ProcessRunner:
                 while waiting and len(running) < self._workers * _IN_FLIGHT:
                     item, label = waiting.popleft()
                     running.append((pool.submit(function, item), label))
-                value = running[0][0].result()
+                value = pool.result(*running[0])
                 running.popleft()
                 yield value
         except BaseException as error:
@@ -118,11 +121,30 @@ class _Pool(ProcessPoolExecutor):
         finally:
             sys.modules["__main__"] = main
 
+    def result(self, future: Future[Value], label: str) -> Value:
+        """Wait for a result, and say if it is a stopped worker that one waits for."""
+        told: set[int] = set()
+        while not concurrent.futures.wait([future], timeout=_SILENT_SECONDS).done:
+            for pid in {*(self._processes or ())} - told:
+                if _is_stopped(pid):
+                    told.add(pid)
+                    why = f"worker {pid} is stopped, `kill -CONT {pid}` lets it continue"
+                    print(f"waiting for {printable(label)}: {why}", file=sys.stderr, flush=True)
+        return future.result()
+
     def stop(self) -> None:
         for process in list((self._processes or {}).values()):
             with contextlib.suppress(Exception):
                 process.terminate()
         self.shutdown(wait=True, cancel_futures=True)
+
+
+def _is_stopped(pid: int) -> bool:
+    import psutil  # 15 ms that builds seldom need
+
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    return False
 
 
 def _start_server(preload: Sequence[str]) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -71,6 +72,19 @@ def test_a_killed_worker_fails_the_run_at_once_and_names_its_work(pool):
     assert "item 7" in caught.value.details["units"]
     # The next call starts new workers.
     assert list(pool.map(pool_jobs.square, [3], ["x"])) == [9]
+
+
+def test_a_stopped_worker_is_named(capsys, monkeypatch):
+    monkeypatch.setattr("tangobench.pipeline.core.pool._SILENT_SECONDS", 0.2)
+    with ProcessRunner(1) as runner:
+        (pid,) = runner.map(pool_jobs.process_id, [1], ["a"])
+        os.kill(pid, signal.SIGSTOP)
+        timer = threading.Timer(2, os.kill, (pid, signal.SIGCONT))
+        timer.start()
+        assert list(runner.map(pool_jobs.square, [3], ["item\x1b"])) == [9]
+        timer.join()
+    said = f"waiting for item\\x1b: worker {pid} is stopped, `kill -CONT {pid}`"
+    assert capsys.readouterr().err.count(said) == 1
 
 
 def test_an_error_arrives_whole(pool):
