@@ -19,7 +19,7 @@ from tangobench.errors import TangobenchError, UsageError
 from tangobench.flows import _api
 from tangobench.flows.local import process as _process
 from tangobench.flows.local import server
-from tangobench.flows.local.place import Place, State, remove_toml, write_toml
+from tangobench.flows.local.place import Place, State, remove_toml, write_private, write_toml
 from tangobench.flows.local.process import alive
 
 URL = "http://127.0.0.1:14999/api"
@@ -99,6 +99,7 @@ ODD = {
 def test_an_odd_state_is_reported_and_put_aside(place, text, capsys):
     path = place.folder / "state.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.chmod(0o600)  # it is refused for what it says, not for who can read it
     assert server.down(place) is None
     said = capsys.readouterr().err
     assert str(path) in said and "state.json.odd" in said
@@ -169,7 +170,7 @@ def test_a_forged_pid_is_never_signalled(place, bystander, part, command):
         )
         state["server"]["command"] = [sys.executable, *words]
     state[part], state["server"] = state["server"], state["server"] if part == "server" else None
-    (place.folder / "state.json").write_text(json.dumps(state))
+    write_private(place.folder / "state.json", json.dumps(state))
     server.down(place)
     assert bystander.poll() is None
 
