@@ -159,7 +159,7 @@ def measure(case: Found) -> Found:
             run()
         found["bound_s"] = min(products.seconds() for _ in range(case.get("repeat", 2)))
         found["bound_share"] = useful / found["bound_s"] / 1e9 / found["gemm"]
-    return {**case, **found, "cpu": cpu_name()}
+    return {**case, **found, "cpu": cpu_name(), "load": round(os.getloadavg()[0], 1)}
 
 
 def child(case: Found) -> Found:
