@@ -13,8 +13,9 @@ import os
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import fields, replace
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_type_hints
 
 from prefect import Flow, flow
 from prefect.artifacts import create_markdown_artifact
@@ -23,21 +24,37 @@ from prefect.runtime import flow_run
 from pydantic import NonNegativeFloat, PositiveInt
 
 from tangobench.catalogue import CATALOGUE, TEST_SETS
+from tangobench.commands import data
+from tangobench.commands._common import options
 from tangobench.errors import TangobenchError
 from tangobench.flows import _run
 from tangobench.flows._run import RunReporter, Staged, attempt, finish, publish_lock
-from tangobench.flows._runner import WAIT_SECONDS, RunnerKind, Where
+from tangobench.flows._runner import WAIT_SECONDS, Where
 from tangobench.pipeline import api
 from tangobench.pipeline.api import Request
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.core.remote import PATIENCE
 from tangobench.pipeline.core.spec import as_dict
 
 OWN_DATA: Final = "own"
 """The flow of datasets that the user's own manifests describe."""
 _SHORT: Final = ("config", "commit", "root", "holdout")  # for keys of the spec
+_TYPES: Final[dict[str, Any]] = {
+    **get_type_hints(Request),
+    **dict.fromkeys(_SHORT, str | None),
+    **get_type_hints(Where),
+    **{"holdout": list[str] | None, "name": str | None},
+    **{"patience": NonNegativeFloat, "workers": PositiveInt | None},
+}
+_HELP: Final = {
+    **{flag[2:].replace("-", "_"): given["help"] for flag, given in options(data.BUILD, {})},
+    "overrides": "keys of the spec and their values, as --set",
+    "workers": "processes; one per core by default",
+    "name": "of a dataset of your own",
+    "kind": "what builds a dataset of your own",
+}
+"""What a build takes, in order: the options of `tangobench build` that have a type above."""
 
 terminal: Reporter | None = None
 """Of the command that called the flow in this process: a flow's parameters are JSON."""
@@ -65,61 +82,25 @@ def tags_of(name: str, profile: str) -> list[str]:
 
 
 def _flow_of(dataset: str) -> Flow[..., State[Any]]:
-    def build(  # noqa: PLR0913, PLR0917 - what a build takes
-        profile: Literal["sample", "mini", "paper"] = "sample",
-        source: str | None = None,
-        out: str = "out",
-        store: str | None = None,
-        manifest: str | None = None,
-        name: str | None = None,
-        kind: str | None = None,
-        title: str = "",
-        licence: str = "",
-        source_url: str = "",
-        stream: bool = False,
-        patience: NonNegativeFloat = PATIENCE,
-        overrides: dict[str, Any] | None = None,
-        config: str | None = None,
-        commit: str | None = None,
-        root: str | None = None,
-        holdout: list[str] | None = None,
-        workers: PositiveInt | None = None,
-        runner: RunnerKind = "processes",
-        address: str | None = None,
-    ) -> State[Any]:
-        """Build a dataset into OUT/DATASET-PROFILE.
-
-        Args:
-            profile: sample (embedded input), mini (real sources) or paper (published sizes).
-            source: Input instead of the profile's own: a folder, a repository or an address.
-            out: Parent folder of the dataset.
-            store: Unit store, a folder or an fsspec address; OUT/.units by default.
-            manifest: A spec of your own, a TOML file.
-            name: Name of a dataset of your own.
-            kind: What builds a dataset of your own.
-            title: Title of the dataset card.
-            licence: Licence of your own input, as an SPDX id.
-            source_url: Where your own input can be found.
-            stream: fineweb: read in ranges instead of downloading once.
-            patience: Seconds that a source may send nothing.
-            overrides: Keys of the spec and their values, as `--set` on the command line.
-            config: fineweb: train on this config of the hub.
-            commit: lean: another commit than the spec's.
-            root: lean: another folder of the repository.
-            holdout: lean: folders that become validation, instead of the hashed share.
-            workers: Worker processes; one per core by default.
-            runner: processes on this machine, or dask.
-            address: Dask scheduler, tcp://HOST:PORT.
-        """
-        given = locals()
-        where = Where(workers=workers, runner=runner, address=address)
+    def build(**given: Any) -> State[Any]:
+        where = Where(**{field.name: given[field.name] for field in fields(Where)})
         return _built(request_of(dataset, given), where)
 
     def named() -> str:
         return _run_name(request_of(dataset, flow_run.parameters))
 
-    if dataset == OWN_DATA:
-        build.__annotations__["profile"] = str  # whatever the manifest calls them
+    default = {f.name: f.default for part in (Request, Where) for f in fields(part)}
+    default |= {"name": None}
+    types = _TYPES
+    if dataset != OWN_DATA:  # whose profiles are what its manifest calls them
+        types = {**types, "profile": Literal["sample", "mini", "paper"]}
+    names = [name for name in _HELP if name in types]
+    build.__signature__ = Signature(  # type: ignore[attr-defined]
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default.get(name), annotation=types[name])
+        for name in names
+    )
+    lines = [f"    {name}: {_HELP[name]}" for name in names]
+    build.__doc__ = "\n".join(["Build a dataset into OUT/DATASET-PROFILE.\n", "Args:", *lines])
     title = f"build-{dataset.replace('_', '-')}"
     return flow(name=title, flow_run_name=named, persist_result=False)(build)
 

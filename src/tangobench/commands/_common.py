@@ -115,12 +115,16 @@ def _parser(
 def add_options(
     parser: argparse.ArgumentParser, text: str, types: Mapping[str, Any] | None = None
 ) -> None:
-    """Add the options of a table; what is indented continues a line."""
+    for name, given in options(text, types or {}):
+        parser.add_argument(name, **given)
+
+
+def options(text: str, types: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names of a table's options and what argparse takes; what is indented continues a line."""
     for line in filter(None, re.sub(r"\n +", "  ", textwrap.dedent(text)).splitlines()):
         form, explanation = line.split("  ", 1)
         name, *details = form.split(" " if form.startswith("-") else "=")
         given: dict[str, Any] = {"help": " ".join(explanation.split())}
-        dest = name.lstrip("-").replace("-", "_")
         for detail in details:
             if detail.startswith("="):
                 given["default"] = detail[1:]
@@ -132,12 +136,13 @@ def add_options(
                 given["choices"] = tuple(detail[1:-1].split(","))
             else:
                 given |= _metavar(detail)
-        kind = (types or {}).get(dest) or _TYPES.get(given.get("metavar", ""))
+        dest = name.lstrip("-").replace("-", "_")
+        kind = types.get(dest, _TYPES.get(given.get("metavar", "")))
         if kind is not None:
             given |= {"type": kind} if callable(kind) else {"choices": kind}
         elif name.startswith("-") and not details:
             given["action"] = "store_true"
-        parser.add_argument(name, **given)
+        yield name, given
 
 
 def _metavar(word: str) -> dict[str, str]:
