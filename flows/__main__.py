@@ -26,9 +26,8 @@ from tangobench.errors import TangobenchError
 from tangobench.flows._runner import WAIT_SECONDS, Where
 from tangobench.flows.local.place import Place
 from tangobench.flows.local.recording import LOST, LOUD, IsLost, recorded
-from tangobench.pipeline.api import Built, Request, preload_of
+from tangobench.pipeline.api import Built, Request
 from tangobench.pipeline.core.lock import read_lock
-from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.remote import place_of
 
@@ -54,8 +53,7 @@ def _run(args: argparse.Namespace) -> int:
             print(line, file=sys.stderr, flush=True)
 
     if args.runner == "processes":  # workers load their modules while Prefect loads its own
-        kinds = [one.kind or one.dataset for one in each]
-        make_runner(args.workers, preload=[m for kind in kinds for m in preload_of(kind)])
+        where.open(*(one.kind or one.dataset for one in each))
     # The terminal shows the build's own lines; Prefect's go to its log.
     os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
     os.environ["PREFECT_LOGGING_INTERNAL_LEVEL"] = "CRITICAL"

@@ -46,16 +46,18 @@ class Where:
                 fix="for example --runner dask --address tcp://127.0.0.1:8786",
             )
 
-    def open(self, preload: Sequence[str] = ()) -> Runner:
-        """The runner; worker processes start with the modules that `preload` names."""
+    def open(self, *kinds: str) -> Runner:
+        """The runner; worker processes start with the modules that datasets of `kinds` need."""
         self.check()
         if self.address is not None:
             return DaskRunner(self.address)
+        light = "tangobench.pipeline.core.no_pandas"
+        preload = [light, *(module for kind in kinds for module in api.preload_of(kind))]
         return make_runner(self.workers or os.cpu_count() or 1, preload=preload)
 
     def build(self, request: api.Request, reporter: Reporter | None = None) -> api.Built:
         """Build without any Prefect API."""
-        with closing(self.open(api.preload_of(request.kind or request.name))) as runner:
+        with closing(self.open(request.kind or request.name)) as runner:
             return api.run(request, runner, reporter)
 
 

@@ -111,7 +111,7 @@ def _built(request: Request, where: Where) -> State[Any]:
     def work(logger: Any) -> tuple[str, dict[str, Any]]:
         reporter = RunReporter(logger, request.name, request.profile, terminal)
         patient = replace(request, wait_seconds=WAIT_SECONDS)
-        with closing(where.open(api.preload_of(request.kind or request.name))) as runner:
+        with closing(where.open(request.kind or request.name)) as runner:
             built = api.run(patient, Staged(runner), reporter)
         publish_lock(built.lock, built.folder, logger)
         root = built.lock.root

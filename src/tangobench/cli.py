@@ -17,7 +17,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -81,7 +81,8 @@ def main(argv: Sequence[str] | None = None, make: Callable[[], Parser] = parser)
         _keep_memory()
     # A polite kill should leave as clean a state as Ctrl-C does.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    out, err = Clean(sys.stdout), Clean(sys.stderr)
+    out: Any = Clean(sys.stdout)
+    err: Any = Clean(sys.stderr)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             return _main(words, as_json, make)
@@ -96,7 +97,7 @@ def _keep_memory() -> None:
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
-class Clean(io.TextIOBase):
+class Clean:
     """A stream that escapes control characters of input; `unfiltered` is for the program's own."""
 
     def __init__(self, raw: Any) -> None:
@@ -108,17 +109,11 @@ class Clean(io.TextIOBase):
         self.unfiltered.write(printable(text, keep="\n\t"))
         return len(text)
 
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.unfiltered, name)
-
-    def flush(self) -> None:
-        self.unfiltered.flush()
-
-    def isatty(self) -> bool:
-        return bool(self.unfiltered.isatty())
-
-    def fileno(self) -> int:
-        return int(self.unfiltered.fileno())
 
 
 def _main(words: list[str], as_json: bool, make: Callable[[], Parser]) -> int:

@@ -176,18 +176,22 @@ def seconds(word: str) -> float:
 _TYPES: Final = {"N": count, "SECONDS": seconds, "DIR": Path, "FILE": Path}
 
 
-def assignments(words: Sequence[str]) -> Iterator[tuple[str, Any]]:
+def assignments(words: Sequence[str]) -> dict[str, Any]:
     """Keys and values of `--set KEY=VALUE`; values are TOML, or words without quotes."""
     import tomllib  # for most commands nothing is set
 
+    found: dict[str, Any] = {}
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
             raise UsageError(f"--set {word!r} has no '='", fix="write --set KEY=VALUE")
+        if key in found:
+            raise UsageError(f"--set {key} is given twice", fix="set it once")
         try:
-            yield key, tomllib.loads(f"value = {text}")["value"]
+            found[key] = tomllib.loads(f"value = {text}")["value"]
         except (ValueError, RecursionError):
-            yield key, text
+            found[key] = text
+    return found
 
 
 def show(args: argparse.Namespace, value: Any, *lines: str) -> int:

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.commands._common import EXTRAS, FORMAT, command, finished, reporter_of, show
@@ -152,28 +152,30 @@ def _report(args: argparse.Namespace) -> int:
     return show(args, {"index": str(index)}, str(index))
 
 
-@command("replicate", EXTRAS, FORMAT, dataset=tuple(CATALOGUE))
+_REPLICATE: Final = """
+--profile {sample,mini,paper}
+                 default: sample; of a study: mini. paper: the published 90 runs, on --devices
+--dataset        what to train on (dm_math; of the paper: all three)
+--devices A,B    one run per device at a time, each in its own process: cuda:0,cuda:1 or
+                 cpu,cpu
+--only PATTERN   with --devices: runs, e.g. 'fineweb-*'
+--out DIR =out   parent folder
+--source WHERE   input for building the dataset
+--workers N =2   runs at a time (default: 2)
+--ablations      instead: TANGO and WANGO with one part changed, against the whole models
+--study {sharing,compute,rates,context,recall,large-untied,large-compute,large-orderings}
+                 instead: a question that the paper leaves open; shows its plan before it
+                 starts
+--plan           of a study or of --devices: only show the plan
+"""
+
+
+@command("replicate", _REPLICATE, EXTRAS, FORMAT, dataset=tuple(CATALOGUE))
 def _replicate(args: argparse.Namespace) -> int:
     """Train and score all six models at a small size; run again to resume.
 
     Builds the dataset if it is not in OUT, then trains six architectures with three seed pairs each
     and judges the paper's orderings.
-
-    options:
-      --profile {sample,mini,paper}
-                       default: sample; of a study: mini. paper: the published 90 runs, on --devices
-      --dataset        what to train on (dm_math; of the paper: all three)
-      --devices A,B    one run per device at a time, each in its own process: cuda:0,cuda:1 or
-                       cpu,cpu
-      --only PATTERN   with --devices: runs, e.g. 'fineweb-*'
-      --out DIR =out   parent folder
-      --source WHERE   input for building the dataset
-      --workers N =2   runs at a time (default: 2)
-      --ablations      instead: TANGO and WANGO with one part changed, against the whole models
-      --study {sharing,compute,rates,context,recall,large-untied,large-compute,large-orderings}
-                       instead: a question that the paper leaves open; shows its plan before it
-                       starts
-      --plan           of a study or of --devices: only show the plan
 
     examples:
       replicate                                     # the sample, minutes

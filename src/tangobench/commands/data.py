@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
@@ -133,7 +134,7 @@ def request(args: argparse.Namespace) -> Any:
 def _nested(words: list[str]) -> dict[str, Any]:
     """`["a.b=1"]` as `{"a": {"b": 1}}`."""
     found: dict[str, Any] = {}
-    for key, value in assignments(words):
+    for key, value in assignments(words).items():
         *parents, last = key.split(".")
         table = found
         for parent in parents:
@@ -210,23 +211,12 @@ def _build(args: argparse.Namespace) -> int:
     """
     settle(args)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's would spin, with no matrix to do
-    runner = _runner(args)  # first: worker processes load while this one does
     import tangobench.pipeline.core.no_pandas  # noqa: F401
-    from tangobench.pipeline import api
-
-    try:
-        return build(args, lambda request, reporter: api.run(request, runner, reporter))
-    finally:
-        runner.close()
-
-
-def _runner(args: argparse.Namespace) -> Any:
-    from tangobench.flows._runner import Where
-    from tangobench.pipeline.api import preload_of
+    from tangobench.flows._runner import Where, api
 
     where = Where(workers=args.workers, runner=args.runner, address=args.address)
-    light = "tangobench.pipeline.core.no_pandas"
-    return where.open([light, *preload_of(args.kind or args.dataset)])
+    with closing(where.open(args.kind or args.dataset)) as runner:  # whose workers load by now
+        return build(args, lambda request, reporter: api.run(request, runner, reporter))
 
 
 def build(args: argparse.Namespace, run: Callable[[Any, Any], Any]) -> int:

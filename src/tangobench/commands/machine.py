@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import functools
-import importlib.util
+import operator
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.commands._common import command, count, emit_json, finished, reporter_of, show
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     from tangobench.model.config import ModelConfig
 
-State = Literal["ok", "warn", "bad"]
 _LENGTHS: Final = (256, 2048, 8192, 16_384)
 _COLUMNS: Final = ("arch", "width", "nonembedding", "total", "MACs", "scaling", "kept", "decode")
 _MARKS: Final = {"ok": "✓", "warn": "!", "bad": "✗"}
@@ -36,12 +34,11 @@ _REQUIRED: Final = (
 _OPTIONAL: Final = {"gigatoken": "fast", "dask": "dask", "mlcroissant": "cards", "s3fs": "hub"}
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(NamedTuple):
     """One line of the doctor's report."""
 
     name: str
-    state: State
+    state: Literal["ok", "warn", "bad"]
     found: str
     fix: str = ""
 
@@ -62,27 +59,27 @@ def _doctor(args: argparse.Namespace) -> int:
     if args.licences:
         from importlib import metadata
 
-        found = sorted(map(_licence, metadata.distributions()))
-        keys = ("name", "version", "licence")
-        rows = [dict(zip(keys, row, strict=True)) for row in found]
-        return show(args, rows, *(f"{n:<32} {v:<16} {licence}" for n, v, licence in found))
+        rows = [_licence(package) for package in metadata.distributions()]
+        rows.sort(key=operator.itemgetter("name", "version"))
+        form = "{name:<32} {version:<16} {licence}"
+        return show(args, rows, *map(form.format_map, rows))
     fine = sys.version_info >= (3, 11)
     python = _check("python", fine, platform.python_version(), "install 3.11+")
     checks = [python, *_packages(), *_constraints(), _vocabulary(), _git()]
     checks += [_disk(args.out), *_device()]
-    lines = [f"{_MARKS[c.state]} {c.name:<22} {c.found}" for c in checks]
     fixes = [f"\n    {c.fix}" if c.fix else "" for c in checks]
-    show(args, [asdict(c) for c in checks], *map("".join, zip(lines, fixes, strict=True)))
+    lines = [f"{_MARKS[c.state]} {c.name:<22} {c.found}" for c in checks]
+    show(args, [c._asdict() for c in checks], *map(operator.add, lines, fixes))
     return ResourceError.exit_code if any(check.state == "bad" for check in checks) else 0
 
 
-def _licence(package: metadata.Distribution) -> tuple[str, str, str]:
-    """Name, version and licence; a licence that is a whole text is cut to its first line."""
+def _licence(package: metadata.Distribution) -> dict[str, str]:
+    """A package's licence; one that is a whole text is cut to its first line."""
     about = package.metadata.json
     kinds = [c.rpartition(" :: ")[2] for c in about.get("classifier", []) if "License" in c]
     text = str(about.get("license", "")).strip() or "not stated"
     stated = about.get("license_expression") or ", ".join(kinds) or text.splitlines()[0]
-    return package.name, package.version, str(stated)
+    return {"name": package.name, "version": package.version, "licence": str(stated)}
 
 
 def _check(name: str, fine: bool, found: str, fix: str, *, needed: bool = True) -> Check:
@@ -94,9 +91,9 @@ def _check(name: str, fine: bool, found: str, fix: str, *, needed: bool = True) 
 def _packages() -> list[Check]:
     fixes = dict.fromkeys(_REQUIRED, "run `make setup`")
     fixes |= {n: f"optional: pip install 'tangobench[{e}]'" for n, e in _OPTIONAL.items()}
-    found = {name: _version(name) for name in fixes}
+    found = {name: _version(name) or "" for name in fixes}
     return [
-        _check(n, v is not None, v or "not installed", fixes[n], needed=n in _REQUIRED)
+        _check(n, bool(v), v or "not installed", fixes[n], needed=n in _REQUIRED)
         for n, v in found.items()
     ]
 
@@ -126,18 +123,19 @@ def _constraints() -> list[Check]:
         return [Check("constraints", "warn", "no constraints.txt beside the package")]
     other, covered = [], {"tangobench", "pip", "setuptools"}
     for line in path.read_text(encoding="utf-8").splitlines():
-        if found := re.fullmatch(r"([A-Za-z0-9_.\-]+)==(\S+)", line.strip()):
-            covered.add(_plain(found[1]))
-            version = _version(found[1])
-            if version is not None and version.split("+")[0] != found[2]:
-                other.append(f"{found[1]} {version} (tested: {found[2]})")
-    checks = [Check("constraints", "ok", "every installed package has the tested version")]
-    if other:
-        checks = [Check("constraints", "warn", _some(other), "run `make setup` for the tested set")]
+        name, equals, tested = line.strip().partition("==")
+        if equals:
+            covered.add(_plain(name))
+            if (version := _version(name) or tested).split("+")[0] != tested:
+                other.append(f"{name} {version} (tested: {tested})")
+    same = _some(other) or "every installed package has the tested version"
+    found = [
+        _check("constraints", not other, same, "run `make setup` for the tested set", needed=False)
+    ]
     if unknown := sorted(_installed().keys() - covered):
         fix = "fine if you installed them yourself; nothing here was tested with them"
-        checks.append(Check("beyond constraints", "warn", _some(unknown), fix))
-    return checks
+        found.append(Check("beyond constraints", "warn", _some(unknown), fix))
+    return found
 
 
 def _plain(name: str) -> str:
@@ -181,8 +179,6 @@ def _disk(out: Path) -> Check:
 
 
 def _device() -> list[Check]:
-    if importlib.util.find_spec("torch") is None:
-        return []
     if shutil.which("nvidia-smi") is None and not Path("/dev/nvidiactl").exists():
         return [Check("device", "ok", f"CPU, {os.cpu_count()} cores")]  # torch takes 1.4 s to load
     try:
@@ -269,26 +265,28 @@ def _line(row: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-@command("model speed", lengths=count)
+_SPEED: Final = """
+--arch NAME =all    one of the six, or all
+--lengths T+        tokens (default: 256 1024 4096)
+--size {mini,published} =mini
+                    mini: 0.8M parameters (default); published: 44M
+--device DEVICE =cpu  cpu (default) or cuda
+--kernel NAME       auto, strips, batched or triton: the same function at another speed
+                    (default: TANGOBENCH_KERNEL or auto)
+--precision {fp32,bf16} =fp32  default: fp32
+--rounds N =1       measure everything N times, one after the other, and keep the fastest of
+                    each: for a machine with slow phases
+--save FILE         also write the results to a JSON file
+"""
+
+
+@command("model speed", _SPEED, lengths=count)
 def _speed(args: argparse.Namespace) -> int:
     """Tokens/s and peak memory of training and decoding on this machine.
 
     Each measurement is a process of its own, with the paper's operation count beside it. One that
     shared its core with other work is marked as disturbed. The paper itself reports neither speed
     nor memory.
-
-    options:
-      --arch NAME =all    one of the six, or all
-      --lengths T+        tokens (default: 256 1024 4096)
-      --size {mini,published} =mini
-                          mini: 0.8M parameters (default); published: 44M
-      --device DEVICE =cpu  cpu (default) or cuda
-      --kernel NAME       auto, strips, batched or triton: the same function at another speed
-                          (default: TANGOBENCH_KERNEL or auto)
-      --precision {fp32,bf16} =fp32  default: fp32
-      --rounds N =1       measure everything N times, one after the other, and keep the fastest of
-                          each: for a machine with slow phases
-      --save FILE         also write the results to a JSON file
 
     examples:
       model speed --arch tango --lengths 256 1024 --save speed.json

@@ -9,6 +9,7 @@ import operator
 import shlex
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,32 +47,33 @@ def _verify(args: argparse.Namespace) -> int:
         )
     if args.out is None:
         return _verify_one(args, args.folder, args.against)
-    return _verify_all(args)
+    from tangobench.pipeline.core.lock import committed_lock
 
-
-def _verify_all(args: argparse.Namespace) -> int:
-    """Every dataset of a profile in a folder; what is not there is named and skipped."""
-    from tangobench.pipeline.core.lock import LOCK_NAME, committed_lock
-
-    tests = [name for name in TEST_SETS if (args.out / f"{name}-{args.profile}").exists()]
-    names, found = [f"{name}-{args.profile}" for name in (*CATALOGUE, *tests)], 0
-    for name in names:
-        folder = args.out / name
-        if not (folder / LOCK_NAME).exists():
-            print(f"{folder}: skipped, not built", file=sys.stderr)
-            continue
-        missing = args.against == "committed" and committed_lock(*name.rsplit("-", 1)) is None
+    for name, folder in _built(args.out, args.profile):
+        missing = args.against == "committed" and committed_lock(name, args.profile) is None
         if missing:
             print(f"{folder}: the project ships no lock to compare with", file=sys.stderr)
         _verify_one(args, folder, None if missing else args.against)
-        args.began, found = time.monotonic(), found + 1
-    if not found:
-        raise UsageError(
-            f"{args.out} holds none of {', '.join(names)}",
-            kind="nothing-to-verify",
-            fix=f"build one first: tangobench build lean --profile {args.profile} --out {args.out}",
-        )
+        args.began = time.monotonic()
     return 0
+
+
+def _built(out: Path, profile: str) -> list[tuple[str, Path]]:
+    """The datasets of a profile in a folder; what is not there is named and skipped."""
+    from tangobench.pipeline.core.lock import LOCK_NAME
+
+    folders = {name: out / f"{name}-{profile}" for name in CATALOGUE | TEST_SETS}
+    built = [(name, folder) for name, folder in folders.items() if (folder / LOCK_NAME).exists()]
+    for name, folder in folders.items():
+        if (name, folder) not in built and (name in CATALOGUE or folder.exists()):
+            print(f"{folder}: skipped, not built", file=sys.stderr)
+    if not built:
+        raise UsageError(
+            f"{out} holds no dataset of the profile {profile}",
+            kind="nothing-to-verify",
+            fix=f"build one first: tangobench build lean --profile {profile} --out {out}",
+        )
+    return built
 
 
 def _verify_one(args: argparse.Namespace, folder: Any, against: str | None) -> int:
@@ -127,20 +129,22 @@ def _diff(args: argparse.Namespace) -> int:
     )
 
 
-@command("inspect", folder=place, row=int, jsonl=str)
+_INSPECT: Final = """
+folder           a dataset folder or s3://… address
+--config CONFIG  for Lean: source or proof
+--split SPLIT    train (default; test of a test set) or validation
+--row N          show this row, from 0
+--full           show long rows whole
+--jsonl FILE?    export the split (stdout without FILE)
+"""
+
+
+@command("inspect", _INSPECT, folder=place, row=int, jsonl=str)
 def _inspect(args: argparse.Namespace) -> int:
     """Rows as text, with token boundaries and the loss mask.
 
     Without --row: what the folder holds. With --row: one row, tokens separated by │, what is not
     scored in ⟦brackets⟧. With --jsonl: all rows as records.
-
-    options:
-      folder           a dataset folder or s3://… address
-      --config CONFIG  for Lean: source or proof
-      --split SPLIT    train (default; test of a test set) or validation
-      --row N          show this row, from 0
-      --full           show long rows whole
-      --jsonl FILE?    export the split (stdout without FILE)
 
     examples:
       inspect out/lean-sample
@@ -173,13 +177,8 @@ def _inspect(args: argparse.Namespace) -> int:
             fix=f"choose a row from 0 to {len(rows) - 1}",
         )
     shown = _plain(dataset, config, rows[args.row])
-    if args.json:
-        emit_json(shown)
-        return 0
-    _print_row(shown, full=args.full)
-    ident = _ident(dataset, config, rows[args.row])
-    print(f"\nwhere it comes from: tangobench why {args.folder} {shlex.quote(ident)}")
-    return 0
+    why = f"tangobench why {args.folder} {shlex.quote(_ident(dataset, config, rows[args.row]))}"
+    return show(args, shown, *_row_lines(shown, full=args.full), f"\nwhere it comes from: {why}")
 
 
 def _ident(dataset: Any, config: str, row: dict[str, Any]) -> str:
@@ -214,27 +213,26 @@ def _plain(dataset: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _print_row(shown: dict[str, Any], *, full: bool) -> None:
+def _row_lines(shown: dict[str, Any], *, full: bool) -> Iterator[str]:
+    limit = len(shown["pieces"]) if full else _SHOWN
     for name, value in shown.items():
         if name not in {"tokens", "pieces", "scored"}:
             text = json.dumps(value, ensure_ascii=False)
-            print(f"{name}: {text if full else text[:_SHOWN]}")
+            yield f"{name}: {text if full else text[:_SHOWN]}"
     scored = sum(shown["scored"])
-    print(f"tokens: {len(shown['tokens'])}, of which {scored} are scored; ⟦not scored⟧\n")
-    limit = len(shown["pieces"]) if full else _SHOWN
+    yield f"tokens: {len(shown['tokens'])}, of which {scored} are scored; ⟦not scored⟧\n"
     # Scored rows are most telling around the first target, so a cut row starts shortly before it.
     first = shown["scored"].index(True) if scored else 0
-    start = 0 if full or first < limit // 2 else first - limit // 2
+    start = 0 if full else max(0, first - limit // 2)
     if start:
-        print(f"… {start} tokens before …")
+        yield f"… {start} tokens before …"
     chosen = slice(start, start + limit)
     marked = zip(shown["scored"][chosen], shown["pieces"][chosen], strict=True)
-    for is_scored, run in itertools.groupby(marked, key=operator.itemgetter(0)):
-        text = "│".join(piece for _, piece in run)
-        print(f"{text}│" if is_scored else f"⟦{text}⟧", end="")
-    print()
+    runs = itertools.groupby(marked, key=operator.itemgetter(0))
+    parts = ((is_scored, "│".join(piece for _, piece in run)) for is_scored, run in runs)
+    yield "".join(f"{text}│" if is_scored else f"⟦{text}⟧" for is_scored, text in parts)
     if (more := len(shown["pieces"]) - chosen.stop) > 0:
-        print(f"… {more} tokens more (--full shows all)")
+        yield f"… {more} tokens more (--full shows all)"
 
 
 def _write_records(args: argparse.Namespace, dataset: Any, config: str, rows: Any) -> int:

@@ -5,28 +5,29 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tangobench.commands._common import COMPUTE, EXTRAS, command, finished, reporter_of, show
 from tangobench.commands.train import compute_device
 from tangobench.errors import UsageError
 
+_EVAL: Final = """
+run_folder=RUN      a folder in OUT/runs, or its name
+--out DIR =out      where a bare name is looked up
+--tokens-at-once N  does not change the result (default: 4,096 on a CPU, 65,536 on a GPU)
+--limit N           only N rows of each config; writes no result
+--samples FILE      also write prompts, answers and targets of some rows (--limit, or 20) as
+                    JSONL
+--on FOLDER         also score a test set (dm_math_tests) by module: NLL and exact match
+"""
 
-@command("eval", EXTRAS, COMPUTE)
+
+@command("eval", _EVAL, EXTRAS, COMPUTE)
 def _eval(args: argparse.Namespace) -> int:
     """Score a finished run on its validation rows.
 
     Writes OUT/results/RUN.json and prints the scores. What an earlier result of the same checkpoint
     held of exact match, probes and proofs is kept.
-
-    options:
-      run_folder=RUN      a folder in OUT/runs, or its name
-      --out DIR =out      where a bare name is looked up
-      --tokens-at-once N  does not change the result (default: 4,096 on a CPU, 65,536 on a GPU)
-      --limit N           only N rows of each config; writes no result
-      --samples FILE      also write prompts, answers and targets of some rows (--limit, or 20) as
-                          JSONL
-      --on FOLDER         also score a test set (dm_math_tests) by module: NLL and exact match
 
     examples:
       eval sample-dm_math-tango-s17-101 --exact-match
@@ -98,8 +99,8 @@ def _score_lines(result: dict[str, Any]) -> list[str]:
         lines.append(f"{name:<12} {found['nll']:.4f} nats{per_byte}{targets}")
     if "exact_match" in result:
         total = result["exact_match"]["shares"]["all"]
-        interval = f"{total['share']:.2%} ({total['low']:.2%} to {total['high']:.2%})"
-        lines.append(f"exact match  {interval} of {total['tried']:,} answers")
+        shown = "exact match  {share:.2%} ({low:.2%} to {high:.2%}) of {tried:,} answers"
+        lines.append(shown.format_map(total))
     for name, found in result.get("tests", {}).items():
         for config, tally in found["scores"].items():
             modules = found["modules"][config].values()
@@ -115,7 +116,18 @@ def _score_lines(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-@command("check-proofs", COMPUTE)
+_PROOFS: Final = """
+run_folder=RUN  a folder in OUT/runs, or its name
+--out DIR =out  where a bare name is looked up
+--checker {wasm,toolchain} =wasm  which Lean (wasm)
+--source REPO   the commit's repository
+--project DIR   a built Lean project (toolchain)
+--repl DIR      a built REPL of its Lean (toolchain)
+--limit N       only the first N theorems
+"""
+
+
+@command("check-proofs", _PROOFS, COMPUTE)
 def _check_proofs(args: argparse.Namespace) -> int:
     """Generate a proof for each validation theorem of a lean run and let Lean judge it.
 
@@ -123,15 +135,6 @@ def _check_proofs(args: argparse.Namespace) -> int:
     without Mathlib that is fetched from npm; `toolchain` is the Lean of a project with Mathlib
     built. What cannot be checked is never counted as failed. A killed check resumes with the same
     command: RUN/proofs.jsonl holds what it has.
-
-    options:
-      run_folder=RUN  a folder in OUT/runs, or its name
-      --out DIR =out  where a bare name is looked up
-      --checker {wasm,toolchain} =wasm  which Lean (wasm)
-      --source REPO   the commit's repository
-      --project DIR   a built Lean project (toolchain)
-      --repl DIR      a built REPL of its Lean (toolchain)
-      --limit N       only the first N theorems
 
     examples:
       check-proofs sample-lean-tango-s17-101 --limit 20
@@ -144,17 +147,13 @@ def _check_proofs(args: argparse.Namespace) -> int:
     from tangobench.model.training.runs import find_run_folder, provenance
 
     folder = find_run_folder(args.run_folder, args.out)
-    run = final_checkpoint(folder)
+    run, device = final_checkpoint(folder), compute_device(args)
     if not run.result.exists():
-        raise UsageError(
-            f"{run.run.name} has no scores yet",
-            kind="result-missing",
-            fix=f"tangobench eval {folder}",
-        )
-    dataset = run.dataset()
+        fix = f"tangobench eval {folder}"
+        raise UsageError(f"{run.run.name} has no scores yet", kind="result-missing", fix=fix)
     found = check_proofs(
-        run.model(compute_device(args)),
-        dataset,
+        run.model(device),
+        run.dataset(),
         _checker(args),
         source=args.source,
         context=run.run.recipe.context,
@@ -163,7 +162,7 @@ def _check_proofs(args: argparse.Namespace) -> int:
         reporter=reporter_of(args),
     )
     result = read_result(run.result)
-    add_extra(result, "proof_check", found, provenance(compute_device(args)))
+    add_extra(result, "proof_check", found, provenance(device))
     write_result(run.result, result)
     show(args, found, *_verdict_lines(found), str(run.result))
     finished(args, f"checked {found['checked']:,} proofs", f"tangobench tables {run.result.parent}")

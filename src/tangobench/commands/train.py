@@ -6,10 +6,10 @@ import argparse
 import fnmatch
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tangobench.commands._common import (
     COMPUTE,
@@ -88,35 +88,37 @@ def _interval(word: str) -> int:
     return 0 if word == "0" else count(word)
 
 
-@command("train", COMPUTE, microbatch=_microbatch, validate_every=_interval, stop_at=count)
+_TRAIN: Final = """
+--recipe NAME          a recipe of `tangobench recipes`, a run or a TOML file
+--data FOLDER          train on this dataset (default: OUT/DATASET-PROFILE)
+--name NAME            what to call the recipe, if it is your own
+--seed-pair A,B        seeds of initialisation and data order (default: 17,101)
+--set FIELD=VALUE ...  change a field of the recipe, e.g. lr_peak=1e-3, d_model=256,
+                       match_params=1_000_000 or shared=false; the run is named after it. May be
+                       repeated
+--out DIR =out         parent folder (default: out)
+--microbatch N =auto   rows at once; 'auto' (default) is by the recipe on a CPU, by free memory on a
+                       GPU. It changes the rounding, no more
+--precision {fp32,bf16,fp64}
+                       short for --set precision=…: bf16 is faster on GPUs and on CPUs with
+                       avx512_bf16 or AMX (default: the recipe's)
+--checkpoint-every N   steps (default: a 40th of the run, 10 to 1,000)
+--stop-at STEP         stop there, resume later
+--tensorboard          also write TensorBoard events
+--validate-every N     steps between measurements of a fixed validation subset (default: 20 times a
+                       run; 0: never). Nothing is selected by it
+--trace                also write a torch profile: OUT/runs/RUN/trace.json
+--list                 name all recipes and runs
+"""
+
+
+@command("train", _TRAIN, COMPUTE, microbatch=_microbatch, validate_every=_interval, stop_at=count)
 def _train(args: argparse.Namespace) -> int:
     """Train one run; run again to resume.
 
     Train OUT/runs/RUN on OUT/DATASET-PROFILE. A killed run resumes from its last checkpoint with
     the same command. With more than one GPU or machine: torchrun --nproc-per-node N -m tangobench
     train …
-
-    options:
-      --recipe NAME          a recipe of `tangobench recipes`, a run or a TOML file
-      --data FOLDER          train on this dataset (default: OUT/DATASET-PROFILE)
-      --name NAME            what to call the recipe, if it is your own
-      --seed-pair A,B        seeds of initialisation and data order (default: 17,101)
-      --set FIELD=VALUE ...  change a field of the recipe, e.g. lr_peak=1e-3, d_model=256,
-                             match_params=1_000_000 or shared=false; the run is named after it. May
-                             be repeated
-      --out DIR =out         parent folder (default: out)
-      --microbatch N =auto   rows at once; 'auto' (default) is by the recipe on a CPU, by free
-                             memory on a GPU. It changes the rounding, no more
-      --precision {fp32,bf16,fp64}
-                             short for --set precision=…: bf16 is faster on GPUs and on CPUs with
-                             avx512_bf16 or AMX (default: the recipe's)
-      --checkpoint-every N   steps (default: a 40th of the run, 10 to 1,000)
-      --stop-at STEP         stop there, resume later
-      --tensorboard          also write TensorBoard events
-      --validate-every N     steps between measurements of a fixed validation subset (default: 20
-                             times a run; 0: never). Nothing is selected by it
-      --trace                also write a torch profile: OUT/runs/RUN/trace.json
-      --list                 name all recipes and runs
 
     examples:
       train --recipe sample-dm_math-tango
@@ -174,7 +176,7 @@ def named_run(name: str | None, changes: Sequence[str], pair: str | None = None)
     else:
         run = find(name, seeds)
     if changes:
-        run = replace(run, recipe=recipe_files.changed(run.recipe, _once(assignments(changes))))
+        run = replace(run, recipe=recipe_files.changed(run.recipe, assignments(changes)))
     return run
 
 
@@ -187,15 +189,6 @@ def _pair(text: str | None) -> tuple[int, int] | None:
             fix="write --seed-pair 17,101",
         )
     return None if text is None else (int(found[1]), int(found[2]))
-
-
-def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in fields:
-            raise UsageError(f"--set {name} is given twice", fix="set it once")
-        fields[name] = value
-    return fields
 
 
 def compute_device(args: argparse.Namespace) -> str:
