@@ -32,7 +32,7 @@ from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.remote import place_of
 
 
-def _parser() -> cli.Parser:
+def _parser(_: Sequence[str]) -> cli.Parser:
     parser = cli.Parser(prog="python -m tangobench.flows", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_options(parser, data.SEVERAL + OUTPUT, data.TYPES)

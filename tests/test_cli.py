@@ -20,13 +20,14 @@ import pytest
 from trees import temporary_files
 
 from tangobench import cli
+from tangobench.commands._common import COMMANDS
 from tangobench.commands.data import plan_lines
 from tangobench.errors import EXIT_CODES
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import committed_lock
 
 SUPPORT = Path(fault_toy.__file__).parent
-COMMANDS = ("plan", "build", "verify", "diff", "inspect", "why", "doctor")
+SHOWN = ("plan", "build", "verify", "diff", "inspect", "why", "doctor")
 
 
 @pytest.fixture
@@ -49,14 +50,14 @@ def run(toy, capsys):
 def test_help_lists_commands_and_exit_codes(run):
     code, out, _ = run("--help")
     assert code == 0
-    for name in COMMANDS:
+    for name in SHOWN:
         assert re.search(rf"^ +{name} ", out, re.M)
     for number, meaning in EXIT_CODES.items():
         assert re.search(rf"^ +{number}  {re.escape(meaning)}$", out, re.M)
     assert set(EXIT_CODES) == {0, 1, 2, 3, 4, 5, 6, 7, 130}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", SHOWN)
 def test_each_command_has_help_and_json(run, command):
     code, out, _ = run(command, "--help")
     assert code == 0
@@ -89,6 +90,14 @@ def test_every_command_explains_itself(path):
         program, *words = shlex.split(re.split(r"\s#\s| > ", example)[0])
         assert program == "tangobench" and tuple(words[: len(path)]) == path
         cli.parser().parse_args(words)
+
+
+@pytest.mark.parametrize("path", COMMAND_LINES, ids=" ".join)
+def test_a_command_needs_its_own_module_only(path):
+    words, options = dict(leaves(cli.parser(path))), COMMAND_LINES[path].format_help()
+    assert words[path].format_help() == options
+    module = COMMANDS[" ".join(path)].run.__module__.rpartition(".")[2]
+    assert path[0] in cli._MODULES[module].split()
 
 
 def test_version(run):

@@ -289,7 +289,7 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _parser() -> cli.Parser:
+def _parser(_: Sequence[str]) -> cli.Parser:
     parser = cli.Parser(prog="python -m tangobench.flows.local.server")
     parser.add_argument("action", choices=("up", "down", "env", "init"))
     parser.add_argument("--port", type=int, default=PORT, help="wanted port of a new server")

@@ -32,6 +32,15 @@ from tangobench.errors import (
     without_secrets,
 )
 
+_MODULES: Final = {
+    "data": "init plan build tokenizer lean",
+    "rows": "verify diff inspect why export push",
+    "train": "recipes train generate attest",
+    "score": "eval check-proofs results",
+    "compare": "tables compare report replicate",
+    "machine": "doctor model",
+}
+"""Where commands are, in the order of `--help`; only the module of the asked-for one is loaded."""
 _IMPORT: Final = "TANGOBENCH_IMPORT"
 _RESUME: Final = "the same command resumes"
 _PATHS: Final = {"out", "source", "store", "manifest", "data", "folder", "site", "samples", "save"}
@@ -52,7 +61,8 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(message, kind="usage", fix=f"see `{self.prog} --help`")
 
 
-def parser() -> Parser:
+def parser(words: Sequence[str] = ()) -> Parser:
+    """The parser of all commands, or of the one that `words` begin with."""
     codes = "\n".join(f"  {code:>3}  {meaning}" for code, meaning in EXIT_CODES.items())
     top = Parser(
         prog="tangobench",
@@ -67,13 +77,16 @@ def parser() -> Parser:
     )
     top.add_argument("--version", action="version", version=f"tangobench {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for module in ("data", "rows", "train", "score", "compare", "machine"):
+    named = {module: names for module, names in _MODULES.items() if {*names.split()} & {*words[:1]}}
+    for module in named or _MODULES:
         importlib.import_module(f"tangobench.commands.{module}")
-    add_commands(commands)
+    add_commands(commands, " ".join((named or _MODULES).values()).split())
     return top
 
 
-def main(argv: Sequence[str] | None = None, make: Callable[[], Parser] = parser) -> int:
+def main(
+    argv: Sequence[str] | None = None, make: Callable[[Sequence[str]], Parser] = parser
+) -> int:
     """Run one command and return its exit code; `make` gives the command line."""
     words = list(sys.argv[1:] if argv is None else argv)
     as_json = "--json" in words
@@ -116,9 +129,9 @@ class Clean:
         return getattr(self.unfiltered, name)
 
 
-def _main(words: list[str], as_json: bool, make: Callable[[], Parser]) -> int:
+def _main(words: list[str], as_json: bool, make: Callable[[Sequence[str]], Parser]) -> int:
     try:
-        code = _run(words, make())
+        code = _run(words, make(words))
         sys.stdout.flush()
         gc.freeze()  # else the interpreter looks for cycles among a million objects: 0.15 s
         return code

@@ -37,7 +37,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final[dict[str, Command]] = {}
-"""Every command by its words, in the order of `--help`."""
+"""Every command by its words, of the modules that are loaded."""
 _GROUPS: Final = {
     "lean": "tools for Lean sources",
     "model": "the six architectures: sizes and costs",
@@ -73,14 +73,17 @@ def command(words: str, *options: str, **types: Any) -> Callable[[Run], Run]:
     return register
 
 
-def add_commands(top: Any) -> None:
+def add_commands(top: Any, names: Sequence[str]) -> None:
+    """Add the commands that begin with these names, in their order."""
     if sys.flags.optimize > 1:
         raise UsageError(
             "Python runs with -OO, which removes the docstrings that hold the options",
             fix="leave -OO away and unset PYTHONOPTIMIZE",
         )
     groups: dict[tuple[str, ...], Any] = {(): top}
-    for words, entry in COMMANDS.items():
+    wanted = (words for words in COMMANDS if words.split()[0] in names)
+    for words in sorted(wanted, key=lambda words: names.index(words.split()[0])):
+        entry = COMMANDS[words]
         *group, name = words.split()
         if tuple(group) not in groups:
             parser = _parser(top, group[0], _GROUPS[group[0]])
