@@ -180,21 +180,24 @@ _TYPES: Final = {"N": count, "SECONDS": seconds, "DIR": Path, "FILE": Path}
 
 
 def assignments(words: Sequence[str]) -> dict[str, Any]:
-    """Keys and values of `--set KEY=VALUE`; values are TOML, or words without quotes."""
+    """`--set KEY=VALUE` and `--set TABLE.KEY=VALUE` as TOML reads them; quotes may be left away."""
     import tomllib  # for most commands nothing is set
 
-    found: dict[str, Any] = {}
+    lines = []
     for word in words:
         key, equals, text = word.partition("=")
         if not equals or not key:
             raise UsageError(f"--set {word!r} has no '='", fix="write --set KEY=VALUE")
-        if key in found:
-            raise UsageError(f"--set {key} is given twice", fix="set it once")
         try:
-            found[key] = tomllib.loads(f"value = {text}")["value"]
+            tomllib.loads(f"value = {text}")
         except (ValueError, RecursionError):
-            found[key] = text
-    return found
+            text = json.dumps(text, ensure_ascii=False)
+        lines.append(f"{key} = {text}")
+    try:
+        return tomllib.loads("\n".join(lines))
+    except ValueError as error:
+        fix = "set each key once, a table's keys or the table"
+        raise UsageError(f"--set {' '.join(words)}: {error}", fix=fix) from None
 
 
 def show(args: argparse.Namespace, value: Any, *lines: str) -> int:

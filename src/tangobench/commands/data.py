@@ -127,25 +127,8 @@ def request(args: argparse.Namespace) -> Any:
 
     short = {key: vars(args)[key] for key in ("config", "commit", "root")}  # `--root ''` is one
     given = {f.name: vars(args)[f.name] for f in fields(Request) if f.name in vars(args)}
-    overrides = spec_overrides(_nested(args.set), holdout=args.holdout or None, **short)
+    overrides = spec_overrides(assignments(args.set), holdout=args.holdout or None, **short)
     return Request(name=args.dataset, overrides=overrides, wait_seconds=args.wait, **given)
-
-
-def _nested(words: list[str]) -> dict[str, Any]:
-    """`["a.b=1"]` as `{"a": {"b": 1}}`."""
-    found: dict[str, Any] = {}
-    for key, value in assignments(words).items():
-        *parents, last = key.split(".")
-        table = found
-        for parent in parents:
-            table = table.setdefault(parent, {})
-            if not isinstance(table, dict):
-                raise UsageError(
-                    f"--set {key}: {parent} is already a value",
-                    fix="set the key or the table's keys, not both",
-                )
-        table[last] = value
-    return found
 
 
 @command("plan", ONE, **TYPES)
