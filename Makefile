@@ -86,7 +86,7 @@ data-dm-math: $(STAMP) ## DeepMind Mathematics, 168 combinations
 	$(FLOW) dm_math $(BUILD) $(SETS)
 
 data-dm-math-tests: $(STAMP) ## DeepMind Mathematics, interpolation and extrapolation (not in `data`)
-	$(TOOL) build dm_math_tests $(BUILD)
+	$(FLOW) dm_math_tests $(BUILD) $(SETS)
 
 verify: $(STAMP) ## check every byte of what is in OUT against its lock and the committed lock
 	$(TOOL) verify --out $(call quote,$(OUT)) --profile $(call quote,$(PROFILE)) --against committed

@@ -95,12 +95,7 @@ def printable(text: str, keep: str = "") -> str:
 
     For everything that comes from input: ids, paths, names, messages about them.
     """
-    return _ODD.sub(lambda found: found[0] if found[0] in keep else _escaped(found[0]), text)
-
-
-def _escaped(character: str) -> str:
-    number = ord(character)
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}"
+    return _ODD.sub(lambda odd: odd[0] if odd[0] in keep else ascii(odd[0])[1:-1], text)
 
 
 class TangobenchError(Exception):
