@@ -80,12 +80,12 @@ def _build(is_lost: IsLost | None, request: Request, where: Where, reporter: Rep
 
 def parameters_of(request: Request, where: Where) -> dict[str, Any]:
     """The parameters by which a flow builds this request there; defaults are left out."""
+    implied = {"wait_seconds"} if request.kind else {"name", "wait_seconds"}
     return {
         field.name: value
         for part in (request, where)
         for field in fields(part)
-        if (value := getattr(part, field.name)) != field.default
-        and field.name not in ("name", "wait_seconds")
+        if (value := getattr(part, field.name)) != field.default and field.name not in implied
     }
 
 

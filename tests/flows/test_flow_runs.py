@@ -198,6 +198,16 @@ def test_parameters_and_requests_are_two_forms_of_one_thing(parameters, override
     assert request_of("lean", again) == request and again["workers"] == 3
 
 
+def test_a_dataset_of_your_own_keeps_its_name_in_a_flow():
+    from tangobench.flows.__main__ import parameters_of
+    from tangobench.flows._runner import Where
+    from tangobench.flows.deployments import OWN_DATA, request_of
+
+    own = api.Request(name="letters", profile="full", kind="documents", manifest="letters.toml")
+    again = request_of(OWN_DATA, parameters_of(own, Where(workers=3)))
+    assert (again.folder, again.kind) == (own.folder, "documents")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
