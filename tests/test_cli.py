@@ -310,7 +310,7 @@ def test_doctor_names_packages_that_the_constraints_do_not_cover(run, monkeypatc
 
     about = ["Metadata-Version: 2.1\nName: a_stranger\nVersion: 1\n\nName: no header", None]
     found = [SimpleNamespace(read_text=lambda _, t=t: t, name="Torch", version="2") for t in about]
-    monkeypatch.setattr(doctor.importlib.metadata, "distributions", lambda: found)
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
     monkeypatch.setattr(doctor, "_installed", functools.cache(doctor._installed.__wrapped__))
     _, out, _ = run("doctor", "--json")
     beyond = [c for c in json.loads(out) if c["name"] == "beyond constraints"]
