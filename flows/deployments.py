@@ -95,10 +95,11 @@ def _flow_of(dataset: str) -> Flow[..., State[Any]]:
     if dataset != OWN_DATA:  # whose profiles are what its manifest calls them
         types = {**types, "profile": Literal["sample", "mini", "paper"]}
     names = [name for name in _HELP if name in types]
-    build.__signature__ = Signature(  # type: ignore[attr-defined]
+    taken = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=default.get(name), annotation=types[name])
         for name in names
-    )
+    ]
+    build.__signature__ = Signature(taken)  # type: ignore[attr-defined]
     lines = [f"    {name}: {_HELP[name]}" for name in names]
     build.__doc__ = "\n".join(["Build a dataset into OUT/DATASET-PROFILE.\n", "Args:", *lines])
     title = f"build-{dataset.replace('_', '-')}"
