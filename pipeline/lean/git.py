@@ -246,7 +246,7 @@ def list_files(git_dir: Path, commit: str, root: str, *, max_bytes: int = 1 << 6
 
 def _sized(repo: git.Repo, wanted: Sequence[tuple[str, str]]) -> list[File]:
     lines = _ask_for(repo, "--batch-check", (ident for _, ident in wanted)).decode().splitlines()
-    found = dict(line.split()[::2] for line in lines)
+    found = {line.partition(" ")[0]: line.rpartition(" ")[2] for line in lines}
     for path, ident in wanted:
         if not found.get(ident, "").isdecimal():  # "ID missing", or no answer at all
             raise _missing(path, ident)

@@ -412,6 +412,18 @@ def test_damaged_blob(clone: Path) -> None:
     assert caught.value.kind == "blob-damaged"
 
 
+def test_a_blob_that_is_not_there(clone: Path) -> None:
+    commit, blob = git(clone, "rev-parse", "HEAD"), git(clone, "rev-parse", "HEAD:Lib/A.lean")
+    listing = list_files(clone / ".git", commit, "Lib/")
+    (clone / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    for read in (
+        lambda: list_files(clone / ".git", commit, "Lib/"),
+        lambda: read_files(clone / ".git", listing.files),
+    ):
+        with pytest.raises(CorruptionError, match=r"Lib/A.lean: .* is missing"):
+            read()
+
+
 def test_object_ids_are_gits(clone: Path) -> None:
     blob = git(clone, "rev-parse", "HEAD:README")
     assert object_id(b"blob", FILES["README"]) == blob
