@@ -191,6 +191,7 @@ ALLOWED = {
     "tangobench.eval": ("tangobench.eval", *MODEL, *READING, *TOKENIZER, *VOCABULARY),
     "tangobench.flows": ("tangobench.flows", "tangobench.pipeline", "tangobench.eval"),
     "tangobench.flows.__main__": ("tangobench",),  # programs, as the CLI is
+    "tangobench.flows.deployments": ("tangobench",),  # takes the options of `tangobench build`
     "tangobench.flows.local.server": ("tangobench",),
     "tangobench": ("tangobench",),
 }
