@@ -123,6 +123,7 @@ def test_version(run):
         ["build", "toy", "--set", "a=1", "--set", "a.b=1"],
         ["build", "toy", "--profile", "none"],
         ["build", "toy", "--set", "rows=x"],
+        ["build", "toy", "--set", "rows=3\nseed=2"],
         ["build", "toy", "--set", "row=1"],
         ["build", "toy", "--set", "units=-1"],
         ["build", "toy", "--store", "nowhere://x"],

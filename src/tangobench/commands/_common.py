@@ -189,7 +189,8 @@ def assignments(words: Sequence[str]) -> dict[str, Any]:
         if not equals or not key:
             raise UsageError(f"--set {word!r} has no '='", fix="write --set KEY=VALUE")
         try:
-            tomllib.loads(f"value = {text}")
+            if len(tomllib.loads(f"value = {text}")) > 1:  # a second line would set another key
+                raise ValueError
         except (ValueError, RecursionError):
             text = json.dumps(text, ensure_ascii=False)
         lines.append(f"{key} = {text}")
