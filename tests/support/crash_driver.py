@@ -185,7 +185,7 @@ def naive(kind: str) -> None:
         publish.write_atomic = lock_first
         store.LocalStore.place = lambda *shard: late.append(shard)
         return
-    store.write_atomic = publish.write_atomic = in_place
+    store.files.write_atomic = publish.write_atomic = in_place
     store.LocalStore.place = store.Store.place
     store.LocalStore._unnamed = store.RemoteStore._unnamed  # whole, by the writer above
     if kind == "trusting":
