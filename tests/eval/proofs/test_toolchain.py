@@ -328,11 +328,11 @@ def test_the_sandbox_lets_nothing_out(
 
 def test_places() -> None:
     found = {d.kw_start: place_of(Task("A.lean", FILE, d, "")) for d in extract(FILE)}
-    names = [place and place.name for place in found.values()]
+    names = [place and place[1] for place in found.values()]
     assert names == [
         *("twin", "A.first", "A.second", "A.faulty", "A.twin", "A.hidden", "A.cases"),
         *("A.B.C.deep", "shallow", None, "last"),
     ]
-    starts = [place.start for place in found.values() if place]
+    starts = [place[0] for place in found.values() if place]
     assert starts[1] == FILE.index(b"open Nat in")
     assert starts[2] == FILE.index(b"theorem second")
