@@ -46,12 +46,28 @@ def _numbers(generator: Generator) -> None:
         factorint=lambda value: dict(factors(int(value))),  # fresh: upstream deletes from it
         gcd=_of_integers(math.gcd),
         lcm=_of_integers(math.lcm),
+        numer=_part("p", sympy.numer),
+        denom=_part("q", sympy.denom),
         # The determinant of a 1×1 or 2×2 integer matrix, `sympy.det(sympy.Matrix(rows))`.
         Matrix=lambda rows: rows,
         det=_determinant,
     )
+    _own_sympy(generator, "comparison", FiniteSet=_distinct)
     for name in ("modules.arithmetic", "modules.comparison", "modules.polynomials", "util.display"):
         vars(generator.modules[name])["round"] = _rounded
+    composition = generator.modules["util.composition"]
+    expand: Callable[..., tuple[str, dict[str, Any]]] = composition.expand_entities
+
+    def expand_entities(context: Any, **kwargs: Any) -> tuple[str, dict[str, Any]]:
+        description, values = expand(context, **kwargs)
+        return description, {key: _text(value) for key, value in values.items()}
+
+    vars(composition)["expand_entities"] = expand_entities
+
+
+def _distinct(*values: Any) -> set[Any]:
+    """A `sympy.FiniteSet` of which only the size is asked: sympy would sort its elements first."""
+    return set(map(sympy.sympify, values))
 
 
 def _of_integers(function: Callable[..., int]) -> Callable[..., Integer]:
@@ -59,6 +75,11 @@ def _of_integers(function: Callable[..., int]) -> Callable[..., Integer]:
     return lambda *values: _integer_of(
         function(*map(int, values[0] if len(values) == 1 else values))
     )
+
+
+def _part(name: str, slow: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """`sympy.numer` or `sympy.denom` of a number."""
+    return lambda x: _integer_of(getattr(x, name)) if isinstance(x, Rational) else slow(x)
 
 
 def _rounded(value: Any) -> Any:
@@ -145,6 +166,13 @@ def _favourable(event: Any, available: Counter[str]) -> int:
 def _ratio(value: Any) -> tuple[int, int]:
     """Numerator and denominator of an integer or a sympy rational."""
     return (value.p, value.q) if isinstance(value, Rational) else (int(value), 1)
+
+
+def _text(value: Any) -> str:
+    """`str` of anything, without sympy's printer for its rationals and symbols."""
+    if isinstance(value, Rational):
+        return str(value.p) if value.q == 1 else f"{value.p}/{value.q}"
+    return str(value.name) if isinstance(value, Symbol) else str(value)
 
 
 @dataclass(slots=True, eq=False)
