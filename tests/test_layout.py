@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -316,11 +317,35 @@ def test_every_dataset_has_the_same_doors(room):
         assert callable(api.door(room.rpartition(".")[2], what))
 
 
-def test_folders_and_modules_stay_small():
-    for folder in {path.parent for top in LIBRARY for path in modules(top)}:
-        assert len(list(folder.glob("*.py"))) <= 25, folder
-    for path in (path for top in LIBRARY for path in modules(top)):
-        assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path
+def too_large(root: Path = ROOT) -> set[str]:
+    """Folders of more than 25 modules, modules above 400 lines and functions above 40."""
+    paths = [path for top in LIBRARY for path in modules(top, root)]
+    modules_of = Counter(path.parent for path in paths)
+    found = {folder.name for folder, count in modules_of.items() if count > 25}
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        found |= {path.name} if len(text.splitlines()) > 400 else set()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                found |= {f"{path.name}:{node.name}"} if lines > 40 else set()
+    return found
+
+
+def test_folders_modules_and_functions_stay_small():
+    assert too_large() == set()
+
+
+def test_what_is_too_large_is_seen(tmp_path):
+    room = tmp_path / "eval" / "report"
+    room.mkdir(parents=True)
+    for number in range(25):
+        (room / f"small{number}.py").write_text("x = 1\n" * 400)
+    (room / "small0.py").write_text("class A:\n    def f():\n" + "        x = 1\n" * 39)
+    assert too_large(tmp_path) == set()
+    (room / "long.py").write_text("x = 1\n" * 401)
+    (room / "small0.py").write_text("class A:\n    def f():\n" + "        x = 1\n" * 40)
+    assert too_large(tmp_path) == {"report", "long.py", "small0.py:f"}
 
 
 @pytest.mark.parametrize("folder", LIBRARY)

@@ -212,40 +212,37 @@ def accuracy(model: Any, length: int) -> dict[str, list[int]]:
     }
 
 
+def _share(runs: Sequence[Mapping[str, Any]], length: int, first: int, beyond: int) -> str:
+    """Right answers in rows of a length, at distances from `first` to before `beyond`."""
+    octaves = [
+        [count for octave, count in run[str(length)].items() if first <= int(octave) < beyond]
+        for run in runs
+    ]
+    sums = [{"correct": sum(r for r, _ in c), "tried": sum(n for _, n in c)} for c in octaves]
+    return share_text(sums, 0, len(sums))
+
+
 def recall_tables(found: Mapping[str, Any], study: Study, length: int = LENGTHS[-1]) -> list[Table]:
     """Right answers inside and beyond WANGO's window and FLASH's chunk; by octave and length."""
     known = {run["run_sha256"]: run["accuracy"] for run in found.values()}
     by_arm = {a.name: [known[r.sha256] for r in a.runs if r.sha256 in known] for a in study.arms}
     tested = {model: runs for model, runs in by_arm.items() if runs}
     missing = [run.name for run in study.runs if run.sha256 not in known]
-
-    def share(model: str, length: int, first: int = 2, beyond: int = 1 << 30) -> str:
-        counts = [
-            [c for octave, c in run[str(length)].items() if first <= int(octave) < beyond]
-            for run in tested[model]
-        ]
-        sums: Any = [
-            {"correct": sum(r for r, _ in c), "tried": sum(n for _, n in c)} for c in counts
-        ]
-        return share_text(sums, 0, len(sums))
-
     ends = [2, *(end for end in (_WINDOW, _CHUNK) if end < length), length]
-    zones = list(itertools.pairwise(ends))
-    octaves = [(2 << o, 4 << o) for o in range(length.bit_length() - 2)]
-    places: dict[str, tuple[int, ...]] = {
-        **{f"{a:,}–{b - 1:,}": (length, a, b) for a, b in octaves},
-        **{f"all, T = {n:,}": (n,) for n in LENGTHS},
-    }
+    zones = {f"{a:,}–{b - 1:,}": (length, a, b) for a, b in itertools.pairwise(ends)}
+    octaves = [2 << o for o in range(length.bit_length() - 1)]
+    places = {f"{a:,}–{b - 1:,}": (length, a, b) for a, b in itertools.pairwise(octaves)}
+    lengths = {f"all, T = {n:,}": (n, 2, n) for n in LENGTHS}
     asked = [n for runs in tested.values() for _, n in runs[0][str(length)].values()]
     lacking = f" Not run: {', '.join(missing)}." if missing else ""
     return [
         Table(
             title=f"Study recall: right answers by distance in rows of {length:,} tokens",
-            columns=["Model", "Runs", *(f"{a:,}–{b - 1:,}" for a, b in zones), "all"],
+            columns=["Model", "Runs", *zones, "all"],
             rows=[
-                [model, str(len(tested[model]))]
-                + [share(model, length, *zone) for zone in (*zones, ())]
-                for model in tested
+                [model, str(len(runs))]
+                + [_share(runs, *zone) for zone in (*zones.values(), (length, 2, length))]
+                for model, runs in tested.items()
             ],
             note="Mean share over the runs of a model, with the 95% Wilson interval of the "
             f"questions (seeds vary beside that); one value in {_KINDS} is right by chance. "
@@ -255,8 +252,8 @@ def recall_tables(found: Mapping[str, Any], study: Study, length: int = LENGTHS[
             title="Study recall: the same by octave of the distance, and rows of other lengths T",
             columns=["Distance", *tested],
             rows=[
-                [name, *(share(model, *place).partition(" ")[0] for model in tested)]
-                for name, place in places.items()
+                [name, *(_share(runs, *place).partition(" ")[0] for runs in tested.values())]
+                for name, place in (places | lengths).items()
             ],
             note="All models answer the same questions: "
             f"{min(asked, default=0)} to {max(asked, default=0)} of each octave.",

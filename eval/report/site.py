@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -72,6 +73,11 @@ def _environment(nav: Sequence[tuple[str, str, str]]) -> Any:
     return jinja
 
 
+def _render(jinja: Any, template: str, current: str, title: str, context: dict[str, Any]) -> str:
+    shown = jinja.get_template(f"{template}.html.j2")
+    return str(shown.render(context, current=current, title=title))
+
+
 def _number(value: float) -> str:
     """A count with separators, a fraction with at most four digits."""
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
@@ -98,6 +104,17 @@ def write_report(out: Path, site: Path, look: Sequence[str] = ()) -> Path:
 
     `look` names one or two finished runs that a page of its own looks inside.
     """
+    pages = dict(_pages(out, look))  # nothing is written before all are rendered
+    for name, text in pages.items():
+        write_atomic(site / name, printable(text, keep="\n\t").encode())
+    for path in sorted(site.glob("*.html")):
+        if path.name not in pages and _is_ours(path):
+            path.unlink()
+    return site / "index.html"
+
+
+def _pages(out: Path, look: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """File names and texts of all pages."""
     found = gather(out)
     names = list(dict.fromkeys([*CATALOGUE, *(d.lock.name for d in found.datasets)]))
     cards = [_card(found, name) for name in names]
@@ -116,31 +133,18 @@ def write_report(out: Path, site: Path, look: Sequence[str] = ()) -> Path:
     nav = [("overview", first, "index.html")]
     nav += [(card["name"], card["label"], card["href"]) for card in cards]
     nav += [(key := label.split()[0].lower(), label, f"{key}.html") for label in others]
-    jinja = _environment(nav)
-    pages: dict[str, bytes] = {}  # nothing is written before all are rendered
-
-    def page(file: str, template: str, current: str, **context: Any) -> None:
-        shown = jinja.get_template(f"{template}.html.j2")
-        text = shown.render(current=current, **context)
-        pages[file] = printable(text, keep="\n\t").encode()
-
+    render = partial(_render, _environment(nav))
     for key, label, file in nav:
         if label in contexts:
-            page(file, key, key, title=label, **contexts[label])
+            yield file, render(key, key, label, contexts[label])
     for card in cards:
         profiles = [(d.lock.profile, page_of(d.lock)) for d in card["built"]]
         for dataset in card["built"]:
             title = f"{card['title']} ({dataset.lock.profile})"
-            about = dataset_context(dataset) | {"title": title, "card": card, "profiles": profiles}
-            page(page_of(dataset.lock), "dataset", card["name"], **about)
+            about = dataset_context(dataset) | {"card": card, "profiles": profiles}
+            yield page_of(dataset.lock), render("dataset", card["name"], title, about)
         if not profiles:
-            page(card["href"], "missing", card["name"], title=card["title"], card=card)
-    for name, data in pages.items():
-        write_atomic(site / name, data)
-    for path in sorted(site.glob("*.html")):
-        if path.name not in pages and _is_ours(path):
-            path.unlink()
-    return site / "index.html"
+            yield card["href"], render("missing", card["name"], card["title"], {"card": card})
 
 
 def _card(found: Found, name: str) -> dict[str, Any]:

@@ -60,12 +60,10 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     inputs = find_inputs(spec, source, job, chosen)
     todo = [KEYS.unit(args.reading.label, args, args.reading.size) for args in inputs.units]
     keys = job.run(KEYS, todo)
-    numbered = number_units((args.reading for args in inputs.units), keys)
-    decided = resolve(
-        job, numbered, keys, train_through=spec.last_train, duplicates=spec.duplicates
-    )
+    units = number_units((args.reading for args in inputs.units), keys)
+    units = resolve(job, units, keys, train_through=spec.last_train, duplicates=spec.duplicates)
     units, near, pairs = near_duplicates.audit(
-        job, decided, mode=spec.near_duplicates, engine=spec.near_engine
+        job, units, mode=spec.near_duplicates, engine=spec.near_engine
     )
     decisions, files = decide(job, units)
     leakage = audit_leaks(job, units, decisions)
@@ -73,6 +71,10 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     inputs.require_unchanged()
     _require_rows(spec, streams)
     leakage["checked_against"] = train_dumps(decisions)
+    tables = {
+        "Rows by dump": [_IN_ROWS, *streams.by_dump()],
+        "Validation was checked against": [_CHECKED, *leakage["checked_against"].items()],
+    }
     counts, drops = _counts(keys, decisions, streams)
     return Result(
         source=inputs.source,
@@ -88,13 +90,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
             for n, record in enumerate(records)
         ],
         side_files=[*files, *pairs, *chosen.side_files()],
-        card=_card(spec, inputs.origin, tokenizer.title)
-        | {
-            "tables": {
-                "Rows by dump": [_IN_ROWS, *streams.by_dump()],
-                "Validation was checked against": [_CHECKED, *leakage["checked_against"].items()],
-            }
-        },
+        card=_card(spec, inputs.origin, tokenizer.title) | {"tables": tables},
         provenance=_provenance(inputs.origin),
     )
 

@@ -329,18 +329,14 @@ def audit(
     parts = min(MOST_FILES, -(-bounds[-1] // FILE_ROWS))
     signed = run_units(job, SIGN, units, (SignArgs(unit, engine, parts) for unit in units))
     late = [record for record in signed if record.result["validation"]]
-    both = zip(units, signed, strict=True)
-    early = [(unit, record) for unit, record in both if late and record.result["train"]]
+    early = [(u, r) for u, r in zip(units, signed, strict=True) if late and r.result["train"]]
     records = [record for _, record in early]
     todo = (
         FirstArgs(sections(late, 1 + BANDS + band), sections(records, 1 + band))
         for band in range(BANDS if early else 0)
     )
     first = run_parts(job, FIRST, "band", todo)
-    args = (
-        MatchArgs(sections(first, n), Section.of(record, 0), parts)
-        for n, record in enumerate(records)
-    )
+    args = (MatchArgs(sections(first, n), Section.of(r, 0), parts) for n, r in enumerate(records))
     matched = run_units(job, MATCH, [unit for unit, _ in early], args)
     pairs = (
         PairsArgs(sections(matched, part), sections(late, 1 + 2 * BANDS + part))

@@ -68,6 +68,11 @@ class HubParts:
         )
 
     @property
+    def pinned(self) -> bool:
+        """Whether the revision is a commit, not a branch or tag."""
+        return _FULL_ID.fullmatch(self.revision) is not None
+
+    @property
     def _cannot(self) -> str:
         return f"the hub at {endpoint()} cannot give {self.repository} at {self.revision}:"
 
@@ -142,19 +147,39 @@ def list_hub(wanted: HubParts, seconds: float) -> Listing:
 
 def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
     """The commit and all its files; asked of the hub unless the cache has this very commit."""
-    from huggingface_hub import HfApi
     from huggingface_hub._tree_cache import TreeCacheEntry, read_tree_cache, write_tree_cache
     from huggingface_hub.hf_api import RepoFile
 
-    folder, what = str(cache_folder(wanted.repository)), f"the hub at {endpoint()}"
-    pinned = _FULL_ID.fullmatch(wanted.revision) is not None
-    if pinned and (known := read_tree_cache(folder, wanted.revision)) is not None:
+    folder = str(cache_folder(wanted.repository))
+    if wanted.pinned and (known := read_tree_cache(folder, wanted.revision)) is not None:
         return wanted.revision, known
-    api = HfApi(endpoint=endpoint())
+    commit, listed = _ask(wanted, seconds)
+    tree = {
+        f.path: TreeCacheEntry(
+            size=f.size,
+            blob_id=f.blob_id,
+            lfs_sha256=f.lfs.sha256 if f.lfs else None,
+            lfs_size=f.lfs.size if f.lfs else None,
+            xet_hash=f.xet_hash,
+        )
+        for f in listed
+        if isinstance(f, RepoFile)
+    }
+    write_tree_cache(folder, commit, tree)
+    if not wanted.pinned:  # as the client does: which commit a branch was
+        write_atomic(Path(folder) / "refs" / wanted.revision, commit.encode())
+    return commit, tree
+
+
+def _ask(wanted: HubParts, seconds: float) -> tuple[str, list[Any]]:
+    """The revision's commit and its files and folders, as the hub names them."""
+    from huggingface_hub import HfApi
+
+    api, what = HfApi(endpoint=endpoint()), f"the hub at {endpoint()}"
     try:
         asked = partial(api.dataset_info, wanted.repository, revision=wanted.revision)
         commit = str(patiently(asked, seconds, what).sha)
-        if pinned:
+        if wanted.pinned:
             require_commit(wanted.repository, commit, wanted.revision)
         ask = partial(api.list_repo_tree, recursive=True, revision=commit, repo_type="dataset")
         listed = patiently(
@@ -169,21 +194,7 @@ def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
         raise wanted.refused(f"it has more than {_MOST_FILES:,} files")
     if odd := [f.path for f in listed if printable(f.path) != f.path]:
         raise wanted.refused(f"it has a file with the name {printable(odd[0][:200])}")
-    tree = {
-        f.path: TreeCacheEntry(
-            size=f.size,
-            blob_id=f.blob_id,
-            lfs_sha256=f.lfs.sha256 if f.lfs else None,
-            lfs_size=f.lfs.size if f.lfs else None,
-            xet_hash=f.xet_hash,
-        )
-        for f in listed
-        if isinstance(f, RepoFile)
-    }
-    write_tree_cache(folder, commit, tree)
-    if not pinned:  # as the client does: which commit a branch was
-        write_atomic(Path(folder) / "refs" / wanted.revision, commit.encode())
-    return commit, tree
+    return commit, listed
 
 
 def _stated(card: str) -> Any:
