@@ -22,7 +22,7 @@ from tangobench.eval.comparison import runs as texts
 from tangobench.eval.comparison.analysis import difference_table, explained, judged
 from tangobench.eval.comparison.runs import MISSING, Group, label_of, seeds_of, share_text, spread
 from tangobench.eval.comparison.studies import REPLICATED, Pair, Result, minus
-from tangobench.eval.intervals import two_way
+from tangobench.eval.intervals import paired_t, two_way
 from tangobench.eval.published import CLAIMS, LABELS
 from tangobench.eval.render import Table
 from tangobench.model.training.recipes import runs
@@ -354,10 +354,13 @@ def _by_module(gap: Gap, part: str, note: str) -> Table:
             [name, *(_module_cell([run[module] for run in runs]) for runs in by_model)]
             for module, name in names.items()
         ],
-        note=f"NLL in nats; exact match with its 95% Wilson interval. {texts.ONE_LEVEL} {note}",
+        note="NLL in nats with the 95% interval of the mean over seed pairs (Student's t); exact "
+        f"match with its 95% Wilson interval. {texts.ONE_LEVEL} {note}",
     )
 
 
 def _module_cell(found: Sequence[dict[str, Any]]) -> str:
     nlls = [one["sum"] / one["count"] for one in found]
-    return f"{spread(nlls, len(nlls), 2)}; {share_text(found, 0, len(found))}"
+    interval = paired_t(nlls)
+    ends = f" ({interval[1]:.2f} … {interval[2]:.2f})" if interval else ""
+    return f"{statistics.fmean(nlls):.2f}{ends}; {share_text(found, 0, len(found))}"
