@@ -4,6 +4,7 @@
   of listed, and arithmetic on plain numbers skips sympy's generic layers. Everything else is sympy.
 - `load` replaces names in one private copy of the package; sympy itself is not touched. sympy's
   Integer and Rational stay the currency between modules.
+- A sort of which the values alone show that the answer is too long ends in `LongAnswer`.
 - Shuffles happen on as many items as upstream's, so every later draw is the same. Every replacement
   is proved by comparison with `generator.load()`: same question, answer and state of the generators
   afterwards (tests on every combination, `bench/dm_math.py` at length).
@@ -26,14 +27,23 @@ from sympy import Integer, Rational, Symbol
 
 from tangobench.pipeline.dm_math import generator as official
 from tangobench.pipeline.dm_math.generator import Generator, ascending_factors, namespace
+from tangobench.pipeline.dm_math.spec import MAX_ANSWER, MAX_QUESTION
+
+# "Put … in descending order." around a list that is as long as the answer.
+_LONGEST_SORTED = MAX_QUESTION - len("Put  in descending order.")
 
 _integer_of = lru_cache(maxsize=65536)(Integer)
+
+
+class LongAnswer(Exception):
+    """The draw has an answer over the limit and a question within it; it was not finished."""
 
 
 def load() -> Generator:
     """A private, deterministic and fast copy of the package."""
     generator = official.load()
     _numbers(generator)
+    _sorting(generator)
     _probability(generator)
     _polynomials(generator)
     generator.collect_samplers()
@@ -67,7 +77,23 @@ def _numbers(generator: Generator) -> None:
 
 def _distinct(*values: Any) -> set[Any]:
     """A `sympy.FiniteSet` of which only the size is asked: sympy would sort its elements first."""
-    return set(map(sympy.sympify, values))
+    return {v if isinstance(v, Rational) else sympy.sympify(v) for v in values}
+
+
+def _sorting(generator: Generator) -> None:
+    """Of `comparison__sort_more`, 199 draws in 200 have too long an answer: end those early."""
+    comparison = generator.modules["modules.comparison"]
+    sort, unique_values = comparison.sort, comparison._unique_values
+
+    def values_to_sort(*args: Any, **kwargs: Any) -> Any:
+        values = unique_values(*args, **kwargs)
+        if MAX_ANSWER < len(", ".join(map(_text, values))) <= _LONGEST_SORTED:
+            raise LongAnswer
+        return values
+
+    own = vars(comparison) | {"_unique_values": values_to_sort}
+    sort_more = FunctionType(sort.__code__, own, argdefs=sort.__defaults__)
+    vars(comparison)["sort"] = lambda *args, **count: (sort_more if count else sort)(*args, **count)
 
 
 def _of_integers(function: Callable[..., int]) -> Callable[..., Integer]:

@@ -25,7 +25,7 @@ _MODULES: Final = (
     *(30, 50, 170, 2430, 80, 450, 40, 500, 110, 660, 110, 580, 60, 590),
     *(50, 670, 90, 450, 1200, 700, 400, 1210, 210, 880, 1000, 460, 110, 110),
 )
-_EXTRAPOLATED: Final = (230, 80, 260, 60, 430, 80, 520, 400, 410, 410, 110, 60, 100, 220, 140)
+_EXTRAPOLATED: Final = (1700, 80, 310, 60, 430, 80, 520, 300, 400, 210, 110, 60, 100, 220, 140)
 _MICROSECONDS: Final = (
     dict(zip(CONFIGS["default"], (c for c in _MODULES for _ in LEVELS), strict=True))
     | dict(zip(CONFIGS["interpolate"], _MODULES, strict=True))

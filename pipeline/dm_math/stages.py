@@ -72,6 +72,9 @@ def draw(
         generator.seed(*(int.from_bytes(part) for part in (bits[:8], bits[8:12], bits[12:20])))
         try:
             problem = generator.problem(module, spec.DIFFICULTIES.index(difficulty))
+        except fast.LongAnswer:
+            rejected["long_answer"] += 1
+            continue
         except AssertionError:
             # Upstream's own checks fail once in some million draws: the Dirichlet weight of a
             # coefficient that may have none (alpha 1e-9) is not exactly 0.
