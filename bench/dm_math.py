@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tangobench.pipeline.core.build import Job, Unit
+from tangobench.pipeline.core.hashing import case_json
 from tangobench.pipeline.core.pool import ProcessRunner
-from tangobench.pipeline.core.sealed import case_json
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.dm_math import fast
 from tangobench.pipeline.dm_math import generator as official

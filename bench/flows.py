@@ -27,8 +27,8 @@ from prefect import flow
 from prefect.testing.utilities import prefect_test_harness
 
 from tangobench.flows._run import Staged
+from tangobench.pipeline.core.hashing import case_json
 from tangobench.pipeline.core.pool import Runner, make_runner
-from tangobench.pipeline.core.sealed import case_json
 
 WORKERS = 2
 HERE = Path(__file__).parent

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from tangobench.pipeline import api
-from tangobench.pipeline.core.sealed import case_json, pretty_json
+from tangobench.pipeline.core.hashing import case_json, pretty_json
 from tangobench.pipeline.core.spec import load_spec
 from tangobench.pipeline.lean.encode import prompt_seam
 from tangobench.pipeline.lean.fetch import open_repository

@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from tangobench.model.training.recipes import RECIPES, Run
-from tangobench.pipeline.core.sealed import case_json
+from tangobench.pipeline.core.hashing import case_json
 
 # One of each kind: WANGO is close to TANGO, and GAU to FLASH, at these lengths.
 ARCHS = ("tango", "recurrent_transformer", "untied_transformer", "flash")

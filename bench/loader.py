@@ -30,8 +30,8 @@ import numpy as np
 from tangobench.model.training.loader import Loader
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Job, Result, ShardFile
+from tangobench.pipeline.core.hashing import case_json
 from tangobench.pipeline.core.publish import publish
-from tangobench.pipeline.core.sealed import case_json
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.reading import open_dataset
 

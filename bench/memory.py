@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tangobench.pipeline.core.sealed import case_json
+from tangobench.pipeline.core.hashing import case_json
 
 ROOT = Path(__file__).parents[1]
 SCALES = (1, 10)

@@ -26,7 +26,7 @@ from typing import Any
 from model_summary import Found, rows, summary
 
 from tangobench import cli
-from tangobench.pipeline.core.sealed import case_json
+from tangobench.pipeline.core.hashing import case_json
 
 RESULTS = Path(__file__).parent / "results" / "model.json"
 PEERS = Path("/var/tmp/tangobench-bench/peers-model")  # FLASH-pytorch beside the installed torch

@@ -29,7 +29,7 @@ from typing import Any, Final
 import numpy as np
 import psutil
 
-from tangobench.pipeline.core.sealed import case_json
+from tangobench.pipeline.core.hashing import case_json
 
 HOME: Final = Path("/var/tmp/tangobench-bench")
 RESULTS: Final = Path(__file__).parent / "results"

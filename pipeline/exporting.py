@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.errors import CorruptionError, UsageError
-from tangobench.pipeline.core import files, sealed
+from tangobench.pipeline.core import files, hashing
 from tangobench.pipeline.core.hashing import rows_sha256
 from tangobench.pipeline.core.lock import content_root_of
 from tangobench.pipeline.reading import Dataset
@@ -56,7 +56,7 @@ def export_rows(dataset: Dataset, target: Path, form: Format) -> str:
             raise CorruptionError(why, kind="export-corrupt", fix=fix, path=str(target))
         note = {"format": _FORMAT, "as": form, "content_root": found, "root": lock.root}
         note |= {"dataset": lock.name, "profile": lock.profile}
-        files.write_atomic(folder / NOTE, sealed.seal(note))
+        files.write_atomic(folder / NOTE, hashing.seal(note))
     return found
 
 

@@ -32,11 +32,10 @@ from tangobench.eval.proofs.tasks import (
 )
 from tangobench.eval.scoring.generate import continuations
 from tangobench.model.training.runs import code_sha256
-from tangobench.pipeline.core import sealed
+from tangobench.pipeline.core import hashing
 from tangobench.pipeline.core.files import LOG_BYTES, explain_os_errors, read_untrusted, write_all
-from tangobench.pipeline.core.hashing import digest
+from tangobench.pipeline.core.hashing import LINE, digest
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.core.sealed import LINE
 from tangobench.pipeline.lean.fetch import open_repository
 from tangobench.pipeline.lean.git import list_files, read_files
 from tangobench.pipeline.lean.why import declarations
@@ -102,7 +101,7 @@ class ProofLog:
             self._add([{"row": row, "verdict": astuple(verdict)}])
 
     def _add(self, entries: Iterable[dict[str, Any]]) -> None:
-        self._append(b"".join(sealed.seal({"key": self._key, **entry}, LINE) for entry in entries))
+        self._append(b"".join(hashing.seal({"key": self._key, **entry}, LINE) for entry in entries))
 
     def _append(self, data: bytes) -> None:
         if self._path is None:
@@ -119,8 +118,8 @@ class ProofLog:
 def _entries(lines: Iterable[bytes], key: str) -> Iterator[dict[str, Any]]:
     """The lines with this key that are undamaged and of a kind that is written here."""
     for line in lines:
-        with contextlib.suppress(sealed.Broken):
-            entry = sealed.unseal(line + b"\n", LINE)
+        with contextlib.suppress(hashing.Broken):
+            entry = hashing.unseal(line + b"\n", LINE)
             said = entry.get("verdict", [entry.get("text") or ""] * 3)
             strings = isinstance(said, list) and [type(word) for word in said] == [str] * 3
             if entry.get("key") == key and type(entry.get("row")) is int and strings:

@@ -25,7 +25,7 @@ from typing_extensions import TypedDict
 from tangobench.errors import CorruptionError, InputError, MismatchError
 from tangobench.eval.scoring.tally import PARTS, Tally, shares_of
 from tangobench.model.training.runs import described_run
-from tangobench.pipeline.core import sealed
+from tangobench.pipeline.core import hashing
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import canonical_json
 from tangobench.pipeline.core.lock import proven_content
@@ -137,16 +137,18 @@ def checked(kind: Any, value: Any) -> Any:
         raise ValueError(f"field {where!r}: {first['msg']}") from None
 
 
-def write_result(path: Path, body: dict[str, Any], spelling: sealed.Form = sealed.DOCUMENT) -> Path:
-    write_atomic(path, sealed.seal(body, spelling))
+def write_result(
+    path: Path, body: dict[str, Any], spelling: hashing.Form = hashing.DOCUMENT
+) -> Path:
+    write_atomic(path, hashing.seal(body, spelling))
     return path
 
 
 def read_result(
-    path: Path, form: str = FORMAT, spelling: sealed.Form = sealed.DOCUMENT
+    path: Path, form: str = FORMAT, spelling: hashing.Form = hashing.DOCUMENT
 ) -> dict[str, Any]:
     try:
-        data = sealed.unseal(read_untrusted(path), spelling)
+        data = hashing.unseal(read_untrusted(path), spelling)
     except (OSError, ValueError):
         data = {}
     return _checked(data, path, form)
@@ -238,7 +240,7 @@ def _is_another_kind(path: Path) -> bool:
         form = str(json.loads(read_untrusted(path))["format"])
         if form.startswith("tangobench-") and form != FORMAT:
             # A flipped bit in the name of the format is no other kind.
-            spelling = sealed.CASES if path.name == RECALL else sealed.DOCUMENT
+            spelling = hashing.CASES if path.name == RECALL else hashing.DOCUMENT
             read_result(path, form, spelling)
             return True
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -260,8 +262,8 @@ def pack(folder: Path, results: Sequence[Result]) -> None:
                 kind="result-unpackable",
                 fix=f"score it again with `tangobench eval {result['run']}`",
             )
-        ordered = json.loads(canonical_json({**line, "result": sealed.checksum(result)}))
-        lines.append(sealed.seal(ordered, sealed.LINE))
+        ordered = json.loads(canonical_json({**line, "result": hashing.checksum(result)}))
+        lines.append(hashing.seal(ordered, hashing.LINE))
         rows += [
             (result["run"], metric, kind, label, *tally)
             for (metric, kind), by_label in sorted(tallies.items())
@@ -283,12 +285,12 @@ def unpack(folder: Path) -> Iterator[Result]:
         raise _corrupt(path, str(error.strerror)) from None
     for number, raw in enumerate(lines, 1):
         try:
-            line = sealed.unseal(raw, sealed.LINE)
+            line = hashing.unseal(raw, hashing.LINE)
             expected = line.pop("result")
             result = _joined(line, tallies.get(line["run"], {}))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _corrupt(path, f"line {number}: {error}") from None
-        if sealed.checksum(result) != expected:
+        if hashing.checksum(result) != expected:
             raise _corrupt(folder / TALLIES, f"not the tallies of run {result['run']}")
         yield result
 

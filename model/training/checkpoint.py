@@ -23,8 +23,7 @@ from tangobench.model.training.optim import MOMENTS, load_optimizer
 from tangobench.model.training.recipes import Run
 from tangobench.model.training.runs import described_run
 from tangobench.pipeline.core.files import PARTIAL, read_untrusted, size_untrusted, write_atomic
-from tangobench.pipeline.core.hashing import sha256_bytes
-from tangobench.pipeline.core.sealed import Broken, seal, unseal
+from tangobench.pipeline.core.hashing import Broken, seal, sha256_bytes, unseal
 
 FORMAT: Final = "tangobench-checkpoint/1"
 KEEP: Final = 2

@@ -29,7 +29,7 @@ from tangobench.model.training.loader import Batch, Stream, configs_of
 from tangobench.model.training.optim import autocast
 from tangobench.model.training.recipes import Recipe
 from tangobench.pipeline.core import files
-from tangobench.pipeline.core.sealed import LINE, seal, unseal
+from tangobench.pipeline.core.hashing import LINE, seal, unseal
 from tangobench.pipeline.reading import Dataset
 
 _NUMBERS: Final = ("loss", "tokens", "seconds")  # what results are made of

@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.catalogue import COLUMNS
-from tangobench.pipeline.core.hashing import list_lengths
+from tangobench.pipeline.core.hashing import list_lengths, pretty_json
 from tangobench.pipeline.core.lock import CARD_NAMES, groups_of
-from tangobench.pipeline.core.sealed import pretty_json
 
 NOT_STATED: Final = "unknown"
 """The licence of rows whose input states none; `push` asks for one."""

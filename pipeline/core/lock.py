@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import CorruptionError, MismatchError, TangobenchError, UsageError
-from tangobench.pipeline.core import sealed
+from tangobench.pipeline.core import hashing
 from tangobench.pipeline.core.files import Refused, read_untrusted
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.remote import Bucket, Place
@@ -60,7 +60,7 @@ class Lock:
         return sorted(split for of, split in self._groups if of == config)
 
     def to_bytes(self) -> bytes:
-        return sealed.DOCUMENT.spell(self.data)
+        return hashing.DOCUMENT.spell(self.data)
 
 
 def groups_of(shards: list[dict[str, Any]]) -> Groups:
@@ -86,7 +86,7 @@ def hashes_of(data: dict[str, Any]) -> dict[str, str]:
 
 
 def sign(data: dict[str, Any]) -> Lock:
-    return Lock({**data, "checksum": sealed.checksum(data)})
+    return Lock({**data, "checksum": hashing.checksum(data)})
 
 
 def content_root_of(data: dict[str, Any]) -> str:
@@ -114,16 +114,16 @@ def read_lock(where: Place) -> Lock:
     try:
         # A lock that the user names may be a link; one inside a dataset may not.
         raw = path.read() if isinstance(path, Bucket) else read_untrusted(path, links=is_file)
-        body = sealed.unseal(raw)
+        body = hashing.unseal(raw)
     except (FileNotFoundError, NotADirectoryError):
         raise _missing(where) from None
-    except (Refused, sealed.Broken) as error:
+    except (Refused, hashing.Broken) as error:
         raise _damaged(path, str(getattr(error, "strerror", error))) from None
     except OSError as error:
         why = f"cannot read lock {path}: {error.strerror}"
         fix = "put a regular file there that you may read"
         raise UsageError(why, kind="lock-unreadable", fix=fix, path=str(path)) from None
-    return check_lock({**body, "checksum": sealed.checksum(body)}, path)
+    return check_lock({**body, "checksum": hashing.checksum(body)}, path)
 
 
 def _missing(where: Place) -> TangobenchError:

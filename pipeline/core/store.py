@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 import pyarrow as pa
 
 from tangobench.errors import CorruptionError, ResourceError, UsageError
-from tangobench.pipeline.core import files, sealed
+from tangobench.pipeline.core import files, hashing
 from tangobench.pipeline.core.hashing import Sink, canonical_json, sha256_bytes
 from tangobench.pipeline.core.remote import Bucket, Place, place_of
 
@@ -53,14 +53,14 @@ class Record(Generic[R_co]):
         plain = dataclasses.asdict(self)
         if not self.mark:
             del plain["mark"]
-        return sealed.seal(plain, sealed.RECORD)
+        return hashing.seal(plain, hashing.RECORD)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Record[Any] | None:
         """The record, or None if it is damaged."""
         try:
-            return cls(**sealed.unseal(data, sealed.RECORD))
-        except (sealed.Broken, TypeError):
+            return cls(**hashing.unseal(data, hashing.RECORD))
+        except (hashing.Broken, TypeError):
             return None
 
 

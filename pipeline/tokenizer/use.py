@@ -28,7 +28,7 @@ from typing import Any, Final
 import numpy as np
 
 from tangobench.errors import CorruptionError, InputError, UsageError
-from tangobench.pipeline.core import sealed
+from tangobench.pipeline.core import hashing
 from tangobench.pipeline.core.build import Arguments, Job, SideFile
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import canonical_json, digest, sha256_bytes
@@ -340,7 +340,7 @@ def save(dataset: Place, lock: Lock, folder: Path) -> None:
         assert isinstance(tokenizer, Defined)  # it has a file
         text = tokenizer.definition.data.decode()
         body = {"format": _FORMAT, "identity": dict(tokenizer.identity), "definition": text}
-        write_atomic(folder / _SAVED, sealed.seal(body))
+        write_atomic(folder / _SAVED, hashing.seal(body))
 
 
 def saved(folder: Path) -> Defined | None:
@@ -349,7 +349,7 @@ def saved(folder: Path) -> Defined | None:
     if not path.is_file():
         return None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-        body = sealed.unseal(read_untrusted(path))
+        body = hashing.unseal(read_untrusted(path))
         identity = body["identity"]
         definition = Definition(identity["file"], body["definition"].encode())
         found = make(definition, identity["eot"])

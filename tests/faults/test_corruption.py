@@ -297,11 +297,11 @@ def test_a_checkpoint_made_to_fit_leads_nowhere(out, change):
     """Somebody else's checkpoint with right checksums: refused, never a traceback."""
 
     path = out / "runs" / "one-s17-101" / "checkpoints" / "step-00000008.json"
-    from tangobench.pipeline.core import sealed
+    from tangobench.pipeline.core import hashing
 
     body = json.loads(path.read_text())
     del body["checksum"]
-    path.write_bytes(sealed.seal({**body, **change}))
+    path.write_bytes(hashing.seal({**body, **change}))
     with pytest.raises(TangobenchError) as caught:
         read_run(out)
     assert caught.value.kind == "checkpoint-corrupt"

@@ -11,7 +11,7 @@ import pytest
 from tangobench.cli import main
 from tangobench.errors import CorruptionError, ResourceError, UsageError
 from tangobench.pipeline import exporting
-from tangobench.pipeline.core import sealed
+from tangobench.pipeline.core import hashing
 from tangobench.pipeline.core.hashing import digest, rows_sha256
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.exporting import export_rows
@@ -48,7 +48,7 @@ def test_an_export_has_the_content_root_of_the_dataset(sample, tmp_path, capsys,
         return datasets.load_from_disk(tmp_path / "rows" / config)[split].data.table
 
     assert content_root(lock, {"parquet": parquet, "hf": hf}[form]) == lock.content_root
-    note = sealed.unseal((tmp_path / "rows" / "export.json").read_bytes())
+    note = hashing.unseal((tmp_path / "rows" / "export.json").read_bytes())
     assert (note["root"], note["content_root"]) == (lock.root, lock.content_root)
     assert [path.name for path in tmp_path.iterdir()] == ["rows"]
 

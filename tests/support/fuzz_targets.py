@@ -28,7 +28,7 @@ from tangobench.errors import CorruptionError, UsageError, printable, without_se
 from tangobench.eval.scoring import result_files
 from tangobench.eval.scoring.result_files import RUNS, pack, read_results, unpack
 from tangobench.pipeline import api
-from tangobench.pipeline.core import sealed, shards
+from tangobench.pipeline.core import hashing, shards
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import read_lock, seal, sign
 from tangobench.pipeline.core.shard_reader import Shard
@@ -171,7 +171,7 @@ def _packed() -> tuple[Path, dict[str, Any], Any]:
             part: dict(list(by_name.items())[:1]) for part, by_name in found["modules"].items()
         }
     pack(folder, [result])
-    line = sealed.unseal((folder / RUNS).read_bytes(), sealed.LINE)
+    line = hashing.unseal((folder / RUNS).read_bytes(), hashing.LINE)
     return folder, line, result_files._read_tallies(folder / result_files.TALLIES)
 
 
@@ -186,8 +186,10 @@ def packed(data: bytes) -> None:
             fields = {**valid, **json.loads(data)}
             fields.pop("checksum", None)
             without = {key: value for key, value in fields.items() if key != "result"}
-            fields["result"] = sealed.checksum(result_files._joined(without, tallies[valid["run"]]))
-            data = sealed.seal(fields, sealed.LINE)
+            fields["result"] = hashing.checksum(
+                result_files._joined(without, tallies[valid["run"]])
+            )
+            data = hashing.seal(fields, hashing.LINE)
     (folder / RUNS).write_bytes(data)
     # Lines are what is fuzzed: decoding the same Parquet file each time took most of a case.
     with mock.patch.object(result_files, "_read_tallies", lambda _: tallies):
@@ -260,7 +262,7 @@ def seeds(name: str) -> list[bytes]:
     if name == "packed":
         valid = _packed()[1]
         small = [json.dumps({name: value}) for name, value in valid.items()]
-        return [sealed.seal(valid, sealed.LINE), *(one.encode() for one in small)]
+        return [hashing.seal(valid, hashing.LINE), *(one.encode() for one in small)]
     if name in ("jsonl", "table"):
         return [b"\n".join(hostile._valid(name)[1].split(b"\n")[:4])]
     if name in OWN:

@@ -164,7 +164,7 @@ OLDER = [
      f"{CORE}/test_files.py"),
     ("folder-not-synced", "pipeline/core/files.py", "            sync_folder(path.parent)\n", "",
      f"{CORE}/test_files.py"),
-    ("record-unchecked", STORE, "cls(**sealed.unseal(data, sealed.RECORD))",
+    ("record-unchecked", STORE, "cls(**hashing.unseal(data, hashing.RECORD))",
      "cls(**{k: v for k, v in json.loads(data).items() if k != 'checksum'})",
      f"{CORE}/test_store.py"),
     ("unit-object-unchecked", STORE,

@@ -296,7 +296,7 @@ def _speed(args: argparse.Namespace) -> int:
     from tangobench.model.config import ARCHS
     from tangobench.model.kernels import select
     from tangobench.pipeline.core.files import write_atomic
-    from tangobench.pipeline.core.sealed import case_json
+    from tangobench.pipeline.core.hashing import case_json
 
     select.request(args.kernel)
     device = checked_device(args.device)

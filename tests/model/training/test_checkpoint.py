@@ -14,8 +14,7 @@ from tangobench.errors import CorruptionError, MismatchError, ResourceError
 from tangobench.model import build
 from tangobench.model.training import checkpoint
 from tangobench.model.training.recipes import RECIPES, Run
-from tangobench.pipeline.core.hashing import sha256_bytes
-from tangobench.pipeline.core.sealed import seal
+from tangobench.pipeline.core.hashing import seal, sha256_bytes
 
 RUN = Run(RECIPES["sample-dm_math-gau"], 17, 101)
 

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 import json
 
+import forge
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,12 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tangobench.pipeline.core.hashing import (
+    DOCUMENT,
+    LINE,
+    RECORD,
+    Broken,
     RowsHasher,
     canonical_json,
+    case_json,
     digest,
     rows_sha256,
+    seal,
     sha256_bytes,
     sha256_file,
+    unseal,
 )
 
 JSON = st.recursive(
@@ -170,3 +178,57 @@ def test_strings_are_hashed_by_lengths_and_bytes_whatever_their_buffers(values):
     assert rows_sha256(pa.table({"s": chunks})) == expected
     if None in values and "" not in values:
         assert rows_sha256(pa.table({"s": hidden})) == expected
+
+
+FORMS = {"document": DOCUMENT, "line": LINE, "record": RECORD}
+BODY = {"b": [1, 2, {"c": None}], "a": "ü", "share": 1e-05}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@given(st.dictionaries(st.text(max_size=5).filter(lambda key: key != "checksum"), JSON))
+def test_what_is_sealed_reads_back(form, body):
+    assert unseal(seal(body, form), form) == body
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_every_flipped_bit_is_refused(form):
+    raw = seal(BODY, form)
+    for place in range(len(raw)):
+        for bit in range(8):
+            data = bytearray(raw)
+            data[place] ^= 1 << bit
+            with pytest.raises(Broken):
+                unseal(bytes(data), form)
+
+
+def test_the_bytes_are_those_of_an_independent_writer():
+    assert seal(BODY) == forge.sealed(BODY)
+    assert seal(BODY, LINE) == forge.line(BODY)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"null", b"[]", b"{}", b'{"checksum": 1}', b"[" * 200_000, b"\xff", b'"x"'],
+    ids=repr,
+)
+def test_anything_else_is_broken(raw):
+    with pytest.raises(Broken):
+        unseal(raw)
+
+
+def test_not_a_number_is_no_json():
+    raw = seal({"a": 1.5}).replace(b"1.5", b"NaN")
+    assert json.loads(raw)["a"] != json.loads(raw)["a"]
+    with pytest.raises(Broken):
+        unseal(raw)
+
+
+def test_a_line_holds_text_that_is_no_unicode():
+    assert unseal(seal({"text": "\udc80"}, LINE), LINE) == {"text": "\udc80"}
+
+
+def test_a_report_has_one_line_per_case():
+    report = {"machine": "é", "cases": [{"a": [1, 2]}, {"a": []}], "by": {"x": {"y": 1}}, "no": []}
+    text = case_json(report)
+    assert json.loads(text) == report
+    assert len(text.splitlines()) == 2 + 1 + 4 + 3 + 1

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangobench.errors import CorruptionError, MismatchError, UsageError
+from tangobench.pipeline.core.hashing import pretty_json
 from tangobench.pipeline.core.lock import (
     LOCK_NAME,
     check_lock,
@@ -18,7 +19,6 @@ from tangobench.pipeline.core.lock import (
     short,
     sign,
 )
-from tangobench.pipeline.core.sealed import pretty_json
 
 
 @pytest.fixture
