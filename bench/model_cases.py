@@ -30,9 +30,9 @@ from torch.utils.checkpoint import checkpoint
 from tangobench.model import build, layers
 from tangobench.model.config import ModelConfig, published
 from tangobench.model.kernels import crossgate, select
-from tangobench.model.kernels.nll import summed_nll
 from tangobench.model.kernels.strips import TangoKernel
 from tangobench.model.kernels.wango import WangoKernel
+from tangobench.model.language import summed_nll
 from tangobench.model.training import plan
 from tangobench.model.training.recipes import find
 

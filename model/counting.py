@@ -23,8 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
-from tangobench.model.kernels.nll import summed_nll
-from tangobench.model.language import LanguageModel
+from tangobench.model.language import LanguageModel, summed_nll
 
 _NOT_LAUNCHED: Final = ("empty", "detach", "_unsafe_view", "scalar_tensor")
 _OVERWRITING: Final = ("copy_", "zero_", "fill_")  # their first argument is written, never read

@@ -108,7 +108,7 @@ def kept_activation_bytes(config: ModelConfig, length: int) -> int:
     """Bytes that the blocks keep between forward and backward, in float32, for one sequence.
 
     Not in it: the embedded tokens, the final norm, and the output loss, which keeps one row of
-    gradients per target (model/kernels/nll.py).
+    gradients per target (model/language.py).
     """
     if config.arch == "gau":
         config = replace(config, context=max(length, config.context))

@@ -42,7 +42,7 @@ PLACE, PROCESS = "flows/local/test_place.py", "flows/local/test_process.py"
 SOURCES, STORE = "pipeline/fineweb/sources", "pipeline/core/store.py"
 DOOR, ROWS = "pipeline/core/files.py", "pipeline/core/shards.py"
 SHARDS, PUBLISHING = "pipeline/core/shard_reader.py", "pipeline/core/publish.py"
-KERNEL, NLL = "model/kernels/crossgate.py", "model/kernels/nll.py"
+KERNEL, NLL = "model/kernels/crossgate.py", "model/language.py"
 WORLD, HOSTILE = "model/training/distributed.py", "faults/test_own_data.py"
 READERS, CONVERT = "pipeline/fineweb/own/readers.py", "pipeline/fineweb/own/convert.py"
 
@@ -126,9 +126,9 @@ NEWER = [
     ("kernel-padding-kept", KERNEL, "found[..., : target.shape[-1]]",
      "found[..., -target.shape[-1] :]", BATCHED),
     ("nll-target-off-by-one", NLL, "torch.full_like(log_total, -1.0)",
-     "torch.full_like(log_total, -0.99)", "model/kernels/test_nll.py"),
+     "torch.full_like(log_total, -0.99)", "model/test_loss.py"),
     ("nll-embedding-of-one-part", NLL, "dembed.addmm_(dlogits.T.to(embed.dtype), ",
-     "dembed.copy_(dlogits.T.to(embed.dtype) @ ", "model/kernels/test_nll.py"),
+     "dembed.copy_(dlogits.T.to(embed.dtype) @ ", "model/test_loss.py"),
     # Ranks.
     ("ranks-one-ignored", WORLD, "_together(lambda: dist.all_reduce(flat))",
      "pass", f"{TRAIN}::test_two_processes_follow_the_curve_of_one"),

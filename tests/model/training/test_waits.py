@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tangobench.errors import InputError
 from tangobench.model import build
 from tangobench.model.kernels import select
-from tangobench.model.kernels.nll import product
+from tangobench.model.language import product
 from tangobench.model.training.distributed import World
 from tangobench.model.training.loader import Batch
 from tangobench.model.training.recipes import RECIPES

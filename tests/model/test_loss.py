@@ -6,13 +6,13 @@ import torch.nn.functional as F
 from awake_models import awake, random_tokens
 
 from tangobench.errors import InputError
-from tangobench.model.kernels import nll as loss_module
-from tangobench.model.kernels.nll import summed_nll
+from tangobench.model import language
+from tangobench.model.language import summed_nll
 
 
 @pytest.mark.parametrize("rows", (0, 1, 7, 50))
 def test_equal_to_plain_cross_entropy(rows, monkeypatch):
-    monkeypatch.setattr(loss_module, "LOGITS_AT_ONCE", 7 * 13)
+    monkeypatch.setattr(language, "LOGITS_AT_ONCE", 7 * 13)
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(rows, 5, generator=generator, dtype=torch.float64, requires_grad=True)
     embed = torch.randn(13, 5, generator=generator, dtype=torch.float64, requires_grad=True)
