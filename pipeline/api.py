@@ -35,6 +35,7 @@ from tangobench.pipeline.core.remote import PATIENCE, Access, Bucket, Place, pla
 from tangobench.pipeline.core.shard_reader import as_promised
 from tangobench.pipeline.core.spec import as_dict, load_spec, read_spec
 from tangobench.pipeline.core.store import open_store, require_shared
+from tangobench.pipeline.tokenizer import TokenizerKeys
 
 DATASETS: Final = {dataset.name: dataset.package for dataset in CATALOGUE.values()}
 """Dataset names and the packages (or single modules) that build them; `door` opens one."""
@@ -133,10 +134,14 @@ def record_of(dataset: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
 
 
 def resolved(request: Request, reporter: Reporter | None = None) -> Any:
-    """The effective spec with names, such as `HEAD`, replaced by what they mean in the source."""
+    """The effective spec: names such as `HEAD` replaced by what they mean, tokenizers pinned."""
     spec = request.spec()
     resolve = door(request.kind or request.name, "resolve", None)
     known = spec if resolve is None else resolve(spec, request.source)
+    if isinstance(known, TokenizerKeys):
+        from tangobench.pipeline.tokenizer import use  # dm_math needs none
+
+        known = use.resolve(known)
     before = as_dict(spec)
     for key, value in as_dict(known).items():
         if value != before.get(key) and reporter is not None:

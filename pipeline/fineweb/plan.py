@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tangobench.pipeline import tokenizer
 from tangobench.pipeline.core.progress import duration
 from tangobench.pipeline.core.progress import size as shown
 from tangobench.pipeline.fineweb import sample as fineweb_sample
@@ -63,11 +62,6 @@ _BATCH: Final = 1024  # documents that are decoded and signed together
 _TEXT_SHARE: Final = 3.5  # bytes held per byte of such a batch: pages, texts
 _BATCH_SHARE: Final = 11.0  # and of what is signed of it at once: words and n-grams
 _ROW_BYTES: Final = 4000  # bytes held per document of a unit: keys, decisions, signatures
-
-
-def resolve(spec: Spec, source: str | None) -> Spec:
-    del source
-    return tokenizer.resolve(spec)
 
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:

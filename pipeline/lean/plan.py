@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import InputError
-from tangobench.pipeline import tokenizer
 from tangobench.pipeline.core.lock import committed_lock
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.spec import PROFILES, as_dict
@@ -19,8 +18,7 @@ _MATHLIB_BYTES: Final = 60_094_008
 
 
 def resolve(spec: Spec, source: str | None) -> Spec:
-    """The spec with the commit that its name (`HEAD`, a tag) means, and its tokenizer's sha256."""
-    spec = tokenizer.resolve(spec)
+    """The spec with the commit that its name (`HEAD`, a tag) means."""
     where = source or spec.repository
     if where == "sample":
         return spec

@@ -20,14 +20,14 @@ import re
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from tangobench.errors import CorruptionError, InputError, UsageError
+from tangobench.errors import CorruptionError, InputError, MismatchError, UsageError
 from tangobench.pipeline.core import hashing
 from tangobench.pipeline.core.build import Arguments, Job, SideFile
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
@@ -36,12 +36,13 @@ from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.remote import Place
 from tangobench.pipeline.core.shard_reader import broken, map_checked
 from tangobench.pipeline.core.store import Store
-from tangobench.pipeline.tokenizer import TokenizerKeys, require_same
+from tangobench.pipeline.tokenizer import TokenizerKeys
 from tangobench.pipeline.tokenizer.base import EOT_TEXT, Ids, Tokenizer, is_panic, utf8_of
 from tangobench.pipeline.tokenizer.gpt2 import byte_alphabet, gpt2
 
 _SAVED: Final = "tokenizer.sealed.json"
 _FORMAT: Final = "tangobench-tokenizer/1"
+S = TypeVar("S", bound=TokenizerKeys)
 HUGGING_FACE: Final = "tokenizer.json"
 TIKTOKEN: Final = "tiktoken.json"
 _LARGEST: Final = 1 << 26  # bytes; Gemma's 256,000 tokens take 33 MB
@@ -279,6 +280,23 @@ def _token_bytes(token: str, alphabet: dict[int, int] | None, byte_fallback: boo
         except UnicodeEncodeError:
             pass  # no text leads to it
     return token.encode()
+
+
+def resolve(spec: S) -> S:
+    """The spec with the sha256 of the tokenizer that it names."""
+    if spec.tokenizer == "gpt2" and not spec.tokenizer_sha256:
+        return spec
+    found = read_definition(spec.tokenizer)
+    require_same(spec, found.sha256)
+    return replace(spec, tokenizer_sha256=found.sha256)
+
+
+def require_same(spec: TokenizerKeys, sha256: str) -> None:
+    if spec.tokenizer_sha256 not in ("", sha256):
+        wanted, fix = spec.tokenizer_sha256, "restore the file, or remove tokenizer_sha256"
+        why = f"tokenizer {spec.tokenizer} has sha256 {sha256}, expected {wanted}"
+        kind = "tokenizer-mismatch"
+        raise MismatchError(why, kind=kind, fix=fix, found=sha256, expected=wanted)
 
 
 @dataclass(frozen=True, slots=True)

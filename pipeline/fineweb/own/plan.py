@@ -7,9 +7,6 @@ from typing import Any, Final
 from tangobench.pipeline.fineweb.own.convert import find_files
 from tangobench.pipeline.fineweb.own.readers import rows_of
 from tangobench.pipeline.fineweb.own.spec import Spec
-from tangobench.pipeline.fineweb.plan import resolve
-
-__all__ = ["plan", "resolve"]
 
 _PACKED: Final = 3.0  # text bytes per byte of a compressed file
 _START: Final = 1.0  # seconds: imports, the encoder, publishing
