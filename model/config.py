@@ -2,7 +2,7 @@
 
 - `published` needs no table: the multiple of 16 whose nonembedding count is nearest to the
   target gives every width that the paper prints.
-- Plain data without torch. Every choice that the paper leaves open is a field.
+- Plain data; only `build` imports torch. Every choice that the paper leaves open is a field.
 - MACs follow the paper's formulas (§3); norms, masks and elementwise work are not counted.
 """
 
@@ -11,10 +11,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from tangobench.model.language import LanguageModel
 
 Arch = Literal["tango", "wango", "recurrent_transformer", "untied_transformer", "gau", "flash"]
 Weighting = Literal["softmax", "cosine-null"]
@@ -219,6 +224,25 @@ def published(arch: Arch, dataset: str, depth: int = 4) -> ModelConfig:
     data = CATALOGUE[dataset]
     sizes = {"context": data.context, "vocabulary": data.vocabulary}
     return matched(arch, TARGET_PARAMS, d_model=512, depth=depth, **sizes)
+
+
+def build(
+    config: ModelConfig,
+    *,
+    seed: int = 17,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype | None = None,
+) -> LanguageModel:
+    """The initialised module; weights depend on (seed, tensor name) alone; `meta` has none."""
+    import torch
+
+    from tangobench.model.language import LanguageModel, initialise
+
+    with torch.device(device):
+        model = LanguageModel(config).to(dtype=dtype)
+    if torch.device(device).type != "meta":
+        initialise(model, seed)
+    return model
 
 
 SCALING: Final = {arch: "linear" if arch in ("wango", "flash") else "quadratic" for arch in ARCHS}
