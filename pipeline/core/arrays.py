@@ -79,9 +79,10 @@ class Section(NamedTuple):
     length: int
 
     @classmethod
-    def of(cls, record: Record[Sections], number: int) -> Section:
-        start, stop = record.result["bounds"][number : number + 2]
-        return cls(record.address, start, stop - start)
+    def of(cls, record: Record[Sections], number: int, count: int = 1) -> Section:
+        """Section `number` of an object, or `count` sections from there on."""
+        bounds = record.result["bounds"]
+        return cls(record.address, bounds[number], bounds[number + count] - bounds[number])
 
 
 def pack_sections(sections: Iterable[Mapping[str, Column]]) -> tuple[bytes, list[int]]:

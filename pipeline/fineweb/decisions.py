@@ -4,7 +4,7 @@
   number of files follows from the number of rows: nothing but the input can change a file.
 - A document's index is its row, counted through all files.
 - The audit takes every URL and content key of both partitions, of dropped members too, and does
-  not use the graph. Linear: validation's are sorted once, and every unit looks its own up.
+  not use the graph. Linear: keys are partitioned by their hash, so that each is read once.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ from tangobench.pipeline.fineweb.keys import FINE
 from tangobench.pipeline.fineweb.spec import dump_name
 
 FILE_ROWS: Final = 1 << 17  # documents per file, until there are
+TOGETHER: Final = 1 << 20  # keys of validation that one unit of the audit sorts
 _NAMED: Final = 5
 MOST_FILES: Final = 128  # files: more would be a range read per file and unit, for nothing
 
@@ -59,12 +60,14 @@ class DecisionsArgs(Arguments):
 class DecisionsResult(Sections):
     """Counts; `outcomes` are (partition, kept, reason, documents), `dumps` of training.
 
-    A section per file, then one with the `keys` of validation, for the audit.
+    A section per file, then, without a container, one per hash partition of training's keys and
+    one per hash partition of validation's.
     """
 
     rows: int
     repeated: int
-    keys: int
+    train_keys: int
+    validation_keys: int
     train_bytes: int
     outcomes: list[tuple[str, bool, str, int]]
     dumps: dict[str, int]
@@ -75,28 +78,32 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output[DecisionsResult
     documents = args.unit.load(store)
     order, cuts = _by_part(documents, args.parts)
     columns = {name: column.take(order) for name, column in _columns(documents).items()}
-    keys, _ = _keys(documents, VALIDATION)
-    parts = ({name: c[a:b] for name, c in columns.items()} for a, b in pairwise(cuts))
-    data, bounds = arrays.pack_sections([*parts, {"high": keys[:, 0], "low": keys[:, 1]}])
-    train = documents.partition == TRAIN
+    data, bounds = arrays.pack_ranges(columns, cuts)
+    train, found = documents.partition == TRAIN, []
+    for side in (train, documents.partition == VALIDATION):
+        linked = side & (documents.status == FINE)
+        keys, ends = dedup.key_rows(documents.url, documents.content, linked, args.parts)
+        bounds += [bounds[-1] + keys.itemsize * end for end in ends[1:]]
+        found.append(keys)
     kinds = np.stack([documents.partition, documents.kept, documents.reason], axis=1)
-    found, counts = np.unique(kinds.astype(np.int64), axis=0, return_counts=True)
+    combined, counts = np.unique(kinds.astype(np.int64), axis=0, return_counts=True)
     dumps, by_dump = np.unique(documents.dump[train], return_counts=True)
     outcomes = [
         (PARTITIONS[partition], bool(kept), REASONS[reason], count)
-        for (partition, kept, reason), count in zip(found.tolist(), counts.tolist(), strict=True)
+        for (partition, kept, reason), count in zip(combined.tolist(), counts.tolist(), strict=True)
     ]
     result: DecisionsResult = {
         "rows": len(documents),
         "repeated": args.unit.rows - len(documents),
-        "keys": len(keys),
+        "train_keys": len(found[0]),
+        "validation_keys": len(found[1]),
         "train_bytes": int(documents.size[train & documents.kept].sum()),
         "outcomes": outcomes,
         "dumps": dict(zip(map(dump_name, dumps.tolist()), by_dump.tolist(), strict=True)),
         "part_rows": np.diff(cuts).tolist(),
         "bounds": bounds,
     }
-    return Output(data, result)
+    return Output(b"".join([data, *(keys.tobytes() for keys in found)]), result)
 
 
 def write_file(rows: tuple[Section, ...], store: Store) -> Streamed[build.TableResult]:
@@ -211,7 +218,7 @@ def _hex(keys: NDArray) -> pa.Array:
     return pa.StringArray.from_buffers(len(keys), pa.py_buffer(offsets), pa.py_buffer(text))
 
 
-DECISIONS: Final = Stage("fineweb-decisions", 5, write_decisions)
+DECISIONS: Final = Stage("fineweb-decisions", 6, write_decisions)
 FILES: Final = Stage("fineweb-decision-files", 1, write_file)
 
 
@@ -260,88 +267,73 @@ def train_dumps(records: Sequence[Record[DecisionsResult]]) -> dict[str, int]:
     return dict(sorted(totals.items()))
 
 
-def _keys(documents: Documents, partition: int) -> tuple[NDArray, NDArray]:
-    """Every URL and content key of a partition's documents, and the place of each document."""
-    mine = np.flatnonzero((documents.partition == partition) & (documents.status == FINE))
-    keys = np.concatenate([documents.url[mine], documents.content[mine]])
-    real = keys.any(axis=1)
-    return keys[real], np.tile(mine, 2)[real]
-
-
-def sort_keys(keys: tuple[Section, ...], store: Store) -> Output[Sections]:
-    """All validation keys, sorted by their first half; the second halves apart, rarely read."""
-    found = [arrays.read(section, store) for section in keys]
-    high = np.concatenate([np.empty(0, np.uint64), *(part["high"] for part in found)])
-    low = np.concatenate([np.empty(0, np.uint64), *(part["low"] for part in found)])
-    order = np.argsort(high)
-    data, bounds = arrays.pack_sections([{"high": high[order]}, {"low": low[order]}])
-    return Output(data, {"bounds": bounds})
-
-
 @dataclass(frozen=True, slots=True)
-class LookupArgs(Arguments):
-    """A unit, and the sorted keys of validation."""
+class AuditArgs(Arguments):
+    """The same hash partitions of validation's keys and of training's, of every unit with any."""
 
-    unit: DocumentUnit
-    high: Section
-    low: Section
+    validation: tuple[Section, ...]
+    train: tuple[Section, ...]
 
 
-class LookupResult(TypedDict):
-    """Training keys, how many distinct ones validation has too, and ids of some documents."""
+class AuditResult(TypedDict):
+    """How many distinct keys both have, and where some of them are: a section, a document."""
 
-    keys: int
     shared: int
-    documents: list[str]
+    near: list[tuple[int, int]]
 
 
-def look_up(args: LookupArgs, store: Store) -> Output[LookupResult]:
-    """Keys of a unit's training documents that some validation document has too."""
-    documents = args.unit.load(store)
-    keys, owner = _keys(documents, TRAIN)
-    order = np.argsort(keys[:, 0])
-    shared = order[_is_shared(keys[order], args, store)]
-    names = documents.ident.take(np.unique(owner[shared])[:_NAMED]).to_pylist()
-    distinct = len(np.unique(keys[shared], axis=0))
-    return Output(b"", {"keys": len(keys), "shared": distinct, "documents": names})
+def find_leaks(args: AuditArgs, store: Store) -> Output[AuditResult]:
+    """Keys of training documents that some validation document has too."""
+    late = _key_rows(args.validation, store)
+    order = np.argsort(late["high"])
+    high = np.append(late["high"][order], np.uint64(0))  # a place for what is above all others
+    shared: set[tuple[int, int]] = set()
+    near: list[tuple[int, int]] = []
+    for number, section in enumerate(args.train):
+        keys = _key_rows([section], store)
+        first = np.searchsorted(high[:-1], keys["high"])
+        alike = np.flatnonzero(high[first] == keys["high"])  # none, unless it leaks
+        stop = np.searchsorted(high[:-1], keys["high"][alike], side="right")
+        for a, b, key in zip(first[alike], stop, keys[alike], strict=True):
+            if key["low"] in late["low"][order[a:b]]:
+                shared.add((int(key["high"]), int(key["low"])))
+                near.append((number, int(key["document"])))
+    return Output(b"", {"shared": len(shared), "near": near[:_NAMED]})
 
 
-def _is_shared(keys: NDArray, args: LookupArgs, store: Store) -> NDArray:
-    """Which keys (two columns, sorted by the first) validation has too."""
-    high = arrays.read(args.high, store)["high"]
-    first = np.searchsorted(high, keys[:, 0], side="left")
-    stop = np.searchsorted(high, keys[:, 0], side="right")
-    found = np.zeros(len(keys), np.bool_)
-    alike = np.flatnonzero(stop > first).tolist()  # equal first halves: none, unless it leaks
-    low = arrays.read(args.low, store)["low"] if alike else high
-    for at in alike:
-        found[at] = (low[first[at] : stop[at]] == keys[at, 1]).any()
-    return found
+def _key_rows(sections: Iterable[Section], store: Store) -> NDArray:
+    return np.frombuffer(b"".join(store.read(*section) for section in sections), dedup.KEY_ROW)
 
 
-SORT: Final = Stage("fineweb-audit-sort", 3, sort_keys)
-LOOKUP: Final = Stage("fineweb-audit", 3, look_up)
+AUDIT: Final = Stage("fineweb-audit", 4, find_leaks)
 
 
 def audit_leaks(
     job: Job, units: Sequence[DocumentUnit], decided: Sequence[Record[DecisionsResult]]
 ) -> dict[str, Any]:
     """Prove that no URL or content key occurs in both partitions; the numbers go into the lock."""
-    with_keys = [record for record in decided if record.result["keys"]]
-    filled = tuple(Section.of(r, len(r.result["part_rows"])) for r in with_keys)
-    (ordered,) = job.run(SORT, [SORT.unit("validation keys", filled)])
-    high, low = Section.of(ordered, 0), Section.of(ordered, 1)
-    checks = run_units(job, LOOKUP, units, (LookupArgs(unit, high, low) for unit in units))
-    shared = sum(check.result["shared"] for check in checks)
-    if shared:
-        names = [name for check in checks for name in check.result["documents"]][:_NAMED]
+    parts = len(decided[0].result["part_rows"])
+    late = [record for record in decided if record.result["validation_keys"]]
+    early = [record for record in decided if record.result["train_keys"]]
+    total = sum(record.result["validation_keys"] for record in late)
+    cuts = np.linspace(0, parts, min(parts, -(-total // TOGETHER)) + 1).astype(int).tolist()
+    args = (
+        AuditArgs(sections(late, 2 * parts + a, b - a), sections(early, parts + a, b - a))
+        for a, b in pairwise(cuts)
+    )
+    checks = run_parts(job, AUDIT, "keys", args)
+    if shared := sum(check.result["shared"] for check in checks):
+        found = [place for check in checks for place in check.result["near"]][:_NAMED]
+        both = zip(units, decided, strict=True)
+        owners = [unit for unit, record in both if record.result["train_keys"]]
+        names = [owners[n].load(job.store).ident[document].as_py() for n, document in found]
         raise CorruptionError(
             f"{shared} URL or content keys occur in training and in validation (near {names})",
             kind="split-leak",
             fix="this is a bug in the dedup: please report it with the input's sha256",
         )
     return {
-        "train_keys": sum(check.result["keys"] for check in checks),
-        "validation_keys": sum(record.result["keys"] for record in decided),
+        "train_keys": sum(record.result["train_keys"] for record in early),
+        "validation_keys": total,
         "shared_keys": shared,
     }

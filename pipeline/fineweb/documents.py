@@ -153,8 +153,10 @@ def bounds_of(units: Sequence[DocumentUnit]) -> tuple[int, ...]:
     return (*(unit.base for unit in units), units[-1].base + units[-1].rows)
 
 
-def sections(records: Iterable[Record[Sections]], number: int) -> tuple[Section, ...]:
-    return tuple(Section.of(record, number) for record in records)
+def sections(
+    records: Iterable[Record[Sections]], number: int, count: int = 1
+) -> tuple[Section, ...]:
+    return tuple(Section.of(record, number, count) for record in records)
 
 
 def run_units(

@@ -151,25 +151,24 @@ class Cluster:
 
     def _decisions(self, args) -> dict[str, Any]:
         rows = self.corpus.unit_documents
+        late = self.tasks["fineweb-decisions"] % LATE == 0
         return {
             "rows": rows,
             "repeated": 0,
-            "keys": 1000,
+            "train_keys": 0 if late else 2 * rows,
+            "validation_keys": 2 * rows if late else 0,
             "train_bytes": int(self.corpus.unit_tokens * packing.BYTES_PER_TOKEN),
             "outcomes": [["train", True, "unique", rows]],
             "dumps": {f"CC-MAIN-20{n:02d}-10": rows // 10 for n in range(14, 24)},
             "part_rows": [rows // args.parts] * args.parts,
-            "bounds": _bounds(args.parts + 1),
+            "bounds": _bounds(3 * args.parts),
         }
 
     def _decision_files(self, args) -> dict[str, Any]:
         return {"rows": 1000, "rows_sha256": "0" * 64}
 
-    def _audit_sort(self, args) -> dict[str, Any]:
-        return {"bounds": _bounds(2)}
-
     def _audit(self, args) -> dict[str, Any]:
-        return {"keys": 1000, "shared": 0, "documents": []}
+        return {"shared": 0, "near": []}
 
     def _tokens(self, args: encode.TokensArgs) -> dict[str, Any]:
         count = args.wave.buckets

@@ -14,9 +14,9 @@ import pytest
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline.core import arrays
-from tangobench.pipeline.core.build import Job
+from tangobench.pipeline.core.build import Job, Stage
 from tangobench.pipeline.core.store import open_store
-from tangobench.pipeline.fineweb import decisions
+from tangobench.pipeline.fineweb import decisions, dedup
 from tangobench.pipeline.fineweb.documents import DocumentUnit
 from tangobench.pipeline.fineweb.keys import pack_keys
 from tangobench.pipeline.fineweb.parquet import read_sample
@@ -59,8 +59,11 @@ def random_keys(count, seed):
     return np.random.default_rng(seed).integers(1, 1 << 63, (count, 2), np.uint64)
 
 
+@pytest.mark.parametrize("parts", [1, 6])
 @pytest.mark.parametrize("leak", ["none", "url", "content", "half"])
-def test_a_leak_is_found_and_half_a_key_is_none(tmp_path, leak):
+def test_a_leak_is_found_and_half_a_key_is_none(tmp_path, monkeypatch, leak, parts):
+    monkeypatch.setattr(decisions, "FILE_ROWS", 60 // parts)
+    monkeypatch.setattr(decisions, "TOGETHER", 16)  # three units of two partitions each
     store = open_store(str(tmp_path))
     url, content = random_keys(60, 1), random_keys(60, 2)
     url[5] = 0  # no URL: links nothing, on either side
@@ -84,12 +87,50 @@ def test_a_leak_is_found_and_half_a_key_is_none(tmp_path, leak):
     assert ("d7" if leak == "url" else "d3") in caught.value.message
 
 
-def _measure(store_folder, args, sender):
-    store = open_store(store_folder)
-    decisions.look_up(args, store)  # imports and the first page faults
+class Counted:
+    """A store that counts the bytes that are read."""
+
+    def __init__(self, store):
+        self.store, self.bytes = store, 0
+
+    def read(self, *section):
+        data = self.store.read(*section)
+        self.bytes += len(data)
+        return data
+
+
+def test_a_unit_of_the_audit_reads_no_more_when_validation_grows(tmp_path, monkeypatch):
+    monkeypatch.setattr(decisions, "FILE_ROWS", 100)
+    monkeypatch.setattr(decisions, "TOGETHER", 200)
+    read: list[int] = []
+
+    def counted(args, store):
+        counting = Counted(store)
+        output = decisions.find_leaks(args, counting)
+        read.append(counting.bytes)
+        return output
+
+    monkeypatch.setattr(decisions, "AUDIT", Stage("counted", 1, counted))
+    most = []
+    for late in (1000, 10_000):
+        read.clear()
+        store = open_store(str(tmp_path / str(late)))
+        url, content = random_keys(500 + late, 1), random_keys(500 + late, 2)
+        dumps = [202314] * 500 + [202350] * late
+        steps = [slice(base, base + 250) for base in range(0, 500 + late, 250)]
+        units = [make_unit(store, dumps[s], url[s], content[s], s.start) for s in steps]
+        assert audit(store, units)["validation_keys"] == 2 * late
+        assert sum(read) == dedup.KEY_ROW.itemsize * 2 * (500 + late)  # every key once
+        most.append(max(read))
+    assert most[1] < 1.2 * most[0]
+
+
+def _measure(folder, args, sender):
+    store = open_store(folder)
+    decisions.find_leaks(args, store)  # imports and the first page faults
     before = _resident()
     began = time.process_time()
-    decisions.look_up(args, store)
+    decisions.find_leaks(args, store)
     sender.send((time.process_time() - began, before, _resident()))
 
 
@@ -100,17 +141,17 @@ def _resident() -> int:
 
 @pytest.mark.slow
 def test_the_audit_of_a_unit_at_paper_size(tmp_path):
-    """13 million validation documents: 0.1 s of CPU and 300 MB per unit beside the libraries."""
+    """13 million validation documents: 300 MB, and 0.1 s of CPU per unit of the input."""
     store = open_store(str(tmp_path))
-    keys = random_keys(26_000_000, 3)
-    keys = keys[np.argsort(keys[:, 0])]
-    data, bounds = arrays.pack_sections([{"high": keys[:, 0]}, {"low": keys[:, 1]}])
-    address = store.put("validation".ljust(64, "0"), data, {}).address
-    del keys, data
-    count = 12_000  # documents in 32 MiB of text
-    unit = make_unit(store, [202314] * count, random_keys(count, 4), random_keys(count, 5))
-    high, low = (arrays.Section(address, a, b - a) for a, b in pairwise(bounds))
-    args = decisions.LookupArgs(unit, high, low)
+    sides, tasks = list[tuple[arrays.Section, ...]](), 26_000_000 / decisions.TOGETHER
+    for documents in (13_000_000, 9_700_000):  # a dump, and the training documents of a sample
+        units = documents // 12_000  # documents in 32 MiB of text
+        keys = np.zeros(round(2 * documents / tasks), dedup.KEY_ROW)
+        keys["high"], keys["low"] = random_keys(len(keys), documents).T
+        address = store.put(f"{documents}".ljust(64, "0"), keys, {}).address
+        cuts = (np.linspace(0, len(keys), units + 1).astype(int) * keys.itemsize).tolist()
+        sides.append(tuple(arrays.Section(address, a, b - a) for a, b in pairwise(cuts)))
+    args = decisions.AuditArgs(*sides)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
     process = context.Process(target=_measure, args=(str(tmp_path), args, sender))
@@ -118,5 +159,5 @@ def test_the_audit_of_a_unit_at_paper_size(tmp_path):
     seconds, before, peak = receiver.recv()
     process.join()
     print(f"{seconds:.3f} s, {before / 1e6:.0f} MB before, {peak / 1e6:.0f} MB at its peak")
-    assert seconds < 0.1
-    assert peak < 300e6 + 200e6  # the libraries have 150 to 200 MB
+    assert seconds * tasks < 0.1 * sum(map(len, sides))
+    assert peak < 300e6
