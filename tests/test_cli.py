@@ -24,9 +24,10 @@ from tangobench.commands._common import COMMANDS
 from tangobench.commands.data import plan_lines
 from tangobench.errors import EXIT_CODES
 from tangobench.pipeline import api
-from tangobench.pipeline.core.lock import committed_lock
+from tangobench.pipeline.core.lock import LOCK_NAME, committed_lock
 
 SUPPORT = Path(fault_toy.__file__).parent
+SPLITS = {"train", "validation"}
 SHOWN = ("plan", "build", "verify", "diff", "inspect", "why", "doctor")
 
 
@@ -484,3 +485,46 @@ def test_a_finished_command_leaves_sigterm_as_it_was():
     before = signal.getsignal(signal.SIGTERM)
     assert cli.main(["recipes", "sample-dm_math-tango"]) == 0
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_verify_says_what_it_checks_before_it_starts_and_how_long_it_took(
+    run, toy_folder, monkeypatch, capsys
+):
+    from tangobench.pipeline.core import publish
+
+    before = []
+    check = publish.verify
+    monkeypatch.setattr(
+        publish, "verify", lambda folder: [before.append(capsys.readouterr().err), check(folder)][1]
+    )
+    code, root, after = run("verify", toy_folder)
+    assert code == 0 and re.fullmatch(r"[0-9a-f]{64}\n", root)
+    assert before[0].count("\n") == 1 and str(toy_folder) in before[0]
+    shards = len(json.loads((toy_folder / LOCK_NAME).read_text())["shards"])
+    closing = rf".* {shards} shards? of {re.escape(str(toy_folder))} in [\d.]+ m?s"
+    assert re.fullmatch(closing, after.splitlines()[-1])
+    assert run("verify", toy_folder, "--quiet")[2] == before[1] == ""
+
+
+def test_inspect_ends_with_a_command_that_shows_a_row(run, toy_folder):
+    code, _, err = run("inspect", toy_folder)
+    words = shlex.split(err.splitlines()[-1].partition("next: ")[2])
+    assert code == 0 and words[:3] == ["tangobench", "inspect", str(toy_folder)]
+    assert words[3:] == ["--config", "long", "--row", "0"]  # it has two: one must be named
+    assert run(*words[1:])[0] == 0
+    assert run("inspect", toy_folder, "--quiet")[2] == ""
+
+
+@pytest.mark.parametrize("name", ["lean", "dm_math"])
+def test_the_progress_of_a_build_names_stage_and_split(run, name, tmp_path, monkeypatch):
+    monkeypatch.setattr("tangobench.pipeline.core.progress.Reporter._every", 0.0)
+    code, _, err = run("build", name, "--out", tmp_path)
+    stages = {}
+    for line in err.splitlines():
+        if told := re.match(rf"({name}-[\w-]+) +\d+% · .+? left · (.*?) · ", line):
+            stages.setdefault(told[1], []).append(told[2])
+    assert code == 0 and len(stages) == 2
+    for stage, labels in stages.items():
+        assert re.search(rf"^{stage}: {len(labels)} units in ", err, re.M)
+        rows = [label for label in labels if not label.endswith(".parquet")]
+        assert {re.search("train|validation", label)[0] for label in rows} == SPLITS
