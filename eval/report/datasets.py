@@ -44,8 +44,8 @@ _FINDINGS: Final = {  # number that must be zero, and the sentence with it
     "occur among the {train_keys:,} of training.",
     "proofs_over_30_tokens_also_in_training": "No file is in both splits. "
     "{proofs_also_in_training:,} of {validation_proofs:,} validation proofs also occur word for "
-    "word in training; of the {validation_proofs_over_30_tokens:,} longer than 30 tokens, "
-    "{proofs_over_30_tokens_also_in_training:,} do.",
+    "word in training (of more than 30 tokens: {proofs_over_30_tokens_also_in_training:,} of "
+    "{validation_proofs_over_30_tokens:,}).",
 }
 _BY_HASH: Final = (
     "0 of {rows:,} {splits} rows have a question that training may have: the last hex digit of a "
