@@ -1,7 +1,7 @@
 """Writes the pages that follow from the code: `make docs`.
 
-- docs/cli.md from the program's parser; in docs/reference.md the error kinds from every `kind=` in
-  the sources and the recipes; in docs/speed.md the comparisons of bench/results.
+- In docs/reference.md the commands from the program's parser, the recipes, and the error kinds from
+  every `kind=` in the sources; in docs/speed.md the comparisons of bench/results.
 - A test compares the pages with what this prints.
 
 Usage: `python docs/generate.py` in a clone.
@@ -35,7 +35,7 @@ TITLES = {
     "near": "Near-duplicate audit",
     "urls": "URL normalisation",
 }
-COMMON = 4  # an argument of so many commands is in the page's first table only
+COMMON = 4  # an argument of so many commands is in the section's first list only
 
 
 def _cell(text: str) -> str:
@@ -65,34 +65,23 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
         yield f"- `{words}`: {_cell(action.help or '')}"
 
 
-def cli_page() -> str:
-    """Every command with its arguments and examples."""
-    commands = list(_commands(cli.parser()))
-    counts = Counter(line for _, _, parser in commands for line in _arguments(parser))
+def commands() -> str:
+    """Every command with its arguments."""
+    found = list(_commands(cli.parser()))
+    counts = Counter(line for _, _, parser in found for line in _arguments(parser))
     common = [line for line, count in counts.items() if count >= COMMON]
-    parts = [
-        "# Commands",
-        "",
-        "`tangobench COMMAND --help` prints the same; `make docs` writes this page.",
-        "Arguments of many commands are named here only:",
-        "",
-        *common,
-    ]
-    for name, summary, parser in commands:
+    parts = ["Arguments of many commands:", "", *common]
+    for name, summary, parser in found:
         described = [_sentence(summary)]
         if parser.description and _sentence(parser.description) != described[0]:
             described.append(" ".join(parser.description.split()))
         lines = [line for line in _arguments(parser) if line not in common]
         if name.endswith(" plan"):
-            build = set(_arguments(next(p for n, _, p in commands if n == "tangobench build")))
+            build = set(_arguments(next(p for n, _, p in found if n == "tangobench build")))
             lines = [line for line in lines if line not in build]
             described.append("It also takes the arguments of `build`.")
-        parts += ["", f"## {name.removeprefix('tangobench ')}", "", " ".join(described)]
-        if lines:
-            parts += ["", *lines]
-        examples = re.findall(r"^  (tangobench .*?)(?: +#.*)?$", parser.epilog or "", re.M)
-        if examples:
-            parts += ([] if lines else [""]) + [f"- for example `{'`, `'.join(examples)}`"]
+        parts += ["", f"### {name}", "", " ".join(described)]
+        parts += ["", *lines] if lines else []
     return "\n".join(parts) + "\n"
 
 
@@ -169,28 +158,29 @@ def missed(aim: str, ratio: float) -> bool:
 
 
 def speed_table() -> str:
-    """Every comparison that the benchmarks measured."""
-    lines = ["| job | compared with | ratio | aim | |", "|---|---|---:|---|---|"]
+    """Every comparison that has an aim."""
+    lines = ["| job | compared with | ratio | aim |", "|---|---|---:|---|"]
     for path in sorted((HERE.parent / "bench" / "results").glob("*.json")):
-        rows = [r for r in json.loads(path.read_text()).get("rows", []) if "peer" in r]
-        lines += [f"| **{TITLES.get(path.stem) or title_of(path.stem)}** | | | | |"] if rows else []
+        rows = [r for r in json.loads(path.read_text()).get("rows", []) if r.get("aim", "–") != "–"]
+        lines += [f"| **{TITLES.get(path.stem) or title_of(path.stem)}** | | | |"] if rows else []
+        jobs = [_cell(r["job"]) for r in rows]
         lines += [
-            f"| {_cell(r['job'])} | {_cell(r['peer'])} | {plain(r['ratio'])} | {_cell(r['aim'])} | "
-            f"{'missed' if missed(r['aim'], r['ratio']) else ''} |"
-            for r in rows
+            f"| {'' if job == above else job} | {_cell(r['peer'])} | {plain(r['ratio'])} | "
+            f"{_cell(r['aim'])}{', missed' if missed(r['aim'], r['ratio']) else ''} |"
+            for job, above, r in zip(jobs, ["", *jobs], rows, strict=False)
         ]
     return "\n".join(lines) + "\n"
 
 
 TABLES = {
-    "reference.md": {"errors": errors_table, "recipes": recipes_table},
+    "reference.md": {"commands": commands, "errors": errors_table, "recipes": recipes_table},
     "speed.md": {"speed": speed_table},
 }
 
 
 def pages() -> dict[str, str]:
     """File name to the text that it should have."""
-    found = {"cli.md": cli_page()}
+    found = {}
     for name, tables in TABLES.items():
         text = (HERE / name).read_text(encoding="utf-8")
         for mark, table in tables.items():

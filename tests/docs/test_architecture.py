@@ -1,4 +1,4 @@
-"""The docs agree with the code: walks name functions, links lead somewhere, tables are current."""
+"""The docs agree with the code: walks name functions, tables and shown output are current."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-WALKS = dict(re.findall(r"^### (.*?)\n(.*?)(?=^### |\Z)", PAGE, re.M | re.S))
+WALKS = dict(re.findall(r"^### (.*?)\n(.*?)(?=^##|\Z)", PAGE, re.M | re.S))
 
 
 def functions(path: Path) -> set[str]:
@@ -40,30 +40,6 @@ def test_every_room_is_in_the_picture():
         for folder in (ROOT / top).iterdir():
             if (folder / "__init__.py").exists():
                 assert re.search(rf"\b{folder.name}\b", picture), folder
-
-
-LINKED = [ROOT / "README.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"]
-LINKED += sorted((ROOT / "docs").glob("*.md"))
-
-
-def anchors(page: Path) -> set[str]:
-    """The ids that GitHub gives to the headings of a page."""
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
-    heads = re.findall(r"^#+ (.*)$", text, re.M)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
-
-
-@pytest.mark.parametrize("page", LINKED, ids=lambda page: page.name)
-def test_every_link_leads_somewhere(page):
-    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.S)
-    for link in re.findall(r"\]\(([^)\s]+)\)", text):
-        if link.startswith("http"):
-            continue
-        target, _, place = link.partition("#")
-        found = (page.parent / target).resolve() if target else page
-        assert found.exists(), f"{page.name}: {link}"
-        if place and found.suffix == ".md":
-            assert place in anchors(found), f"{page.name}: {link}"
 
 
 def test_every_page_is_in_the_index():
@@ -94,7 +70,7 @@ def test_an_aim_is_judged_from_its_own_words(generate, aim, ratio, missed):
     assert generate.missed(aim, ratio) is missed
 
 
-@pytest.mark.parametrize("name", ["cli.md", "reference.md", "speed.md"])
+@pytest.mark.parametrize("name", ["reference.md", "speed.md"])
 def test_generated_pages_are_current(generate, name):
     text = (ROOT / "docs" / name).read_text(encoding="utf-8")
     wanted = generate.pages()[name]

@@ -34,7 +34,7 @@ NOT_RUN = (
     (r"--check-proofs|check-proofs", "needs a Lean toolchain"),
     (r"^(prefect|dask|torchrun|eval|export|source|pip|git|cd) ?", "another tool"),
     (r"^(\.venv/bin/)?python ", "another tool"),
-    (r"\bretention\b", "run by test_extending"),
+    (r"\bretention\b", "run by test_own"),
     (r"push .*--yes", "needs a hub"),
     (r"--study [a-z]+$", "hours of training"),
 )

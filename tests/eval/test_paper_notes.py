@@ -1,4 +1,4 @@
-"""Every figure in docs/decisions.md, from the models, the generator and the committed locks."""
+"""Every figure of the notes in docs/models.md, from the models, the generator and the committed locks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tangobench.pipeline.dm_math import fast
 from tangobench.pipeline.dm_math.spec import MODULES
 
 ROOT = Path(__file__).parents[2]
-NOTES = (ROOT / "docs" / "decisions.md").read_text()
+NOTES = (ROOT / "docs" / "models.md").read_text().partition("\n## Notes on the paper\n")[2]
 DEPTH8 = {"untied_transformer": 2912, "flash": 3552}  # printed; GAU per dataset below
 
 

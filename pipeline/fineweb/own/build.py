@@ -2,7 +2,7 @@
 
 - A split that ends up empty is an error with the reason and a value that works.
 - The effective share is printed: documents linked to training are training.
-- docs/own-data.md explains every key.
+- docs/own.md explains every key.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The worked examples of docs/extending.md run as printed."""
+"""The worked examples of docs/own.md run as printed."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "own.md").read_text(encoding="utf-8")
 
 
 def blocks(section: str) -> list[str]:
