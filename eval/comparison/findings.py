@@ -37,18 +37,16 @@ The paper ranks models with equal numbers of parameters. These studies ask what 
 operations each contribute, at a size that two cores can train ({small} parameters,
 {dataset}). Questions and comparisons were written down before the runs.
 
-- *Shared* is one block applied four times, *untied* four blocks of their own. *At 0.25* means with
+- *Shared* is one block applied four times, *untied* four independent blocks. *At 0.25* means with
   a quarter of the operations of TANGO's 600 steps. MACs are multiply-accumulate operations.
 - Scores are validation NLL in nats per token. Lower is better, so "A minus B" above zero means that
   B is better.
-- Runs of one seed pair saw the same rows in the same order. Every difference has two 95% intervals:
-  the *paired t* knows the differences of the two models alone, the *two-way layout* estimates the
-  noise from all models at once ([how runs are judged](reproducing.md#how-orderings-are-judged)).
-  "Above zero", "below zero" and "holds" need both; where they disagree, the verdict is "undecided".
-  Intervals are not corrected for the number of comparisons (Tukey's, in the tables, are).
+- Every difference is taken on equal seeds and has two 95% intervals, paired t and two-way layout
+  ([how runs are judged](reproducing.md#how-orderings-are-judged)). "Above zero", "below zero" and
+  "holds" need both; otherwise the verdict is "undecided". Intervals are not corrected for the
+  number of comparisons (Tukey's, in the tables, are).
 
-All tables are in [results/tables.md](../results/tables.md). `make results` writes this page from
-`results/`.
+All tables are in [results/tables.md](../results/tables.md). `make results` writes this page.
 """
 _ORDERINGS: Final = """## Which of the paper's orderings hold here
 
@@ -58,15 +56,15 @@ tangobench tables
 """
 _RECALL_LIMITS: Final = (
     "Rows are synthetic: four pairs of key and value, each asked for again later, and filler. "
-    "Models have 0.1 million parameters and 600 steps: one that has not learnt the task by then "
-    "may learn it later.\n"
+    "Models have 0.1 million parameters and 600 steps; a model that has not learnt the task by "
+    "then may learn it later.\n"
 )
 _LIMITS: Final = """## What this does not say
 
 - These models have {small} parameters and were trained for minutes: only the predictions
   say anything about {large}.
-- The paper's claims about WANGO are about texts of 8,192 tokens. Nothing here is as long; only the
-  studies `context` and `recall` have rows of 1,024.
+- The paper's claims about WANGO are about texts of 8,192 tokens. The longest rows here have 1,024,
+  in the studies `context` and `recall`.
 - Learning rates are not tuned per model; the study `rates` shows what that would gain.
 - All models but two are within 0.1% of the common parameter count. The width rule moves untied
   TANGO and WANGO in steps: they have {off:.1%} fewer.
@@ -79,10 +77,10 @@ _PREDICTED: Final = """## Predictions
 tangobench results predictions
 ```
 
-A difference of the small models times the ratio of TANGO's NLLs (the paper's over ours), with the
-interval doubled for the step in size. Where the paper prints the difference too, the estimate is
-the middle of both and the interval covers both. What more operations give Untied Transformer++ is
-extrapolated from its training curve.
+Each prediction is a difference of the small models times the ratio of TANGO's NLLs (the paper's
+over ours), with the interval doubled for the step in size. Where the paper prints the difference
+too, the estimate is the middle of both and the interval covers both. What more operations give
+Untied Transformer++ is extrapolated from its training curve.
 
 """
 _LEFT, _WIDTH, _TALL, _TOP = 430, 900, 30, 60

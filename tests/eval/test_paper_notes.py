@@ -1,4 +1,4 @@
-"""Every figure of the notes in docs/models.md, from the models, the generator and the committed locks."""
+"""Every figure of the notes in docs/models.md, from models, generator and committed locks."""
 
 from __future__ import annotations
 
