@@ -27,7 +27,7 @@ NOT_RUN = (
     (r"--profile (paper|mini)|PROFILE=(paper|mini)", "hours, or sources that are not in the tree"),
     (r"--recipe [a-z_]+-[a-z_]+-[48]", "a published recipe needs the paper's data"),
     (r"\bmathlib4\b|\bbatteries\b|\bpfr\b", "needs a clone of a Lean project"),
-    (r"path/to|DOCUMENT_ID|urn:uuid|\bSHA\b| A B$|\bNAME\b|\bRUN\b", "a stand-in for your own"),
+    (r"path/to|\bletters\b|urn:uuid| A B$|\bNAME\b|\bRUN\b", "a stand-in for your own"),
     (r"out/[a-z_]+-(paper|mini)", "hours, or sources that are not in the tree"),
     (r"s3://|tcp://", "needs a cluster"),
     (r"^make (test|bench|reproduce|replicate|deploy|undeploy|fuzz|report|constraints)", "a suite"),
