@@ -164,7 +164,7 @@ def _hashed(text: str, url: str) -> str:
 def _ident(value: Any, bad: Bad) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise bad("id", value, "text or a whole number")
-    return str(value)
+    return _text({"id": str(value)}, "id", bad) or ""
 
 
 def _time(value: Any, bad: Bad) -> str:

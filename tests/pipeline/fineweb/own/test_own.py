@@ -257,6 +257,7 @@ def test_without_id_and_url_the_content_decides(build):
         ("a.jsonl", b'{"content": 7, "key": "1"}', "bad-text", "row 1"),
         ("a.jsonl", b'{"content": "\\ud800", "key": "1"}', "bad-text", "row 1"),
         ("a.jsonl", b'{"content": "a", "key": null}', "bad-id", "row 1"),
+        ("a.jsonl", b'{"content": "a", "key": "\\ud800"}', "bad-id", "row 1"),
         ("a.jsonl", b'{"content": "a", "key": 1, "day": "May"}', "bad-time", "row 1"),
         ("a.csv", b"content,key,link,day\na,b", "bad-line", "line 2"),
         ("a.csv", b'content,key,link,day\n"a', "bad-line", "line 2"),
