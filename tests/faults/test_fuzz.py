@@ -16,11 +16,6 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.faults
 CORPUS = Path(__file__).with_name("corpus")
 
-WORDS = [
-    *(b"theorem ", b":= by", b"/-", b"-/", b"\xc2\xab", b"%2e", b"://", b"[[", b"]]", b"{}", b'"'),
-    *(b"\0", b"\xff", b"1e999", b"nan", b"\\u0000", b"..", b"-1", b" " * 50, b"\xe2\x80\xa8"),
-]
-
 
 @st.composite
 def changed(draw, seeds):
@@ -28,7 +23,7 @@ def changed(draw, seeds):
     data = bytearray(draw(st.sampled_from(seeds)))
     for _ in range(draw(st.integers(0, 4))):
         place = draw(st.integers(0, len(data)))
-        piece = draw(st.sampled_from(WORDS) | st.binary(max_size=8))
+        piece = draw(st.sampled_from(fuzz_targets.PIECES) | st.binary(max_size=8))
         data[place : place + draw(st.integers(0, 9))] = piece
     return bytes(data)
 
@@ -77,7 +72,7 @@ def test_time_is_linear_in_repeated_pieces(name):
     seed = fuzz_targets.seeds(name)[0]
     for _ in range(12):
         start = rng.randrange(len(seed))
-        piece = seed[start : start + rng.randrange(1, 12)] + rng.choice(WORDS)
+        piece = seed[start : start + rng.randrange(1, 12)] + rng.choice(fuzz_targets.PIECES)
 
         def seconds(size: int, piece: bytes = piece) -> float:
             data = (piece * (size // len(piece) + 1))[:size]

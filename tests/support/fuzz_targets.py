@@ -39,6 +39,11 @@ from tangobench.pipeline.fineweb.keys import normalise_url
 from tangobench.pipeline.lean.lexer import Unterminated, mask
 from tangobench.pipeline.lean.proofs import extract
 
+PIECES = [
+    *(b"theorem ", b":= by", b"/-", b"-/", b"\xc2\xab", b"%2e", b"://", b"[[", b"]]", b"{}", b'"'),
+    *(b"\0", b"\xff", b"1e999", b"nan", b"\\u0000", b"..", b"-1", b" " * 50, b"\xe2\x80\xa8"),
+]
+"""What is odd in one format or another."""
 _RESULTS = Path(__file__).parents[2] / "results"
 
 
@@ -104,13 +109,19 @@ def spec(data: bytes) -> None:
         assert error.fix
 
 
-def lock(data: bytes) -> None:
-    """A lock is read or refused, mostly one whose checksums somebody made to fit."""
-    with contextlib.suppress(Exception):  # nobody can make a lock of it
+def _fitting(data: bytes, made: Callable[[dict[str, Any]], bytes]) -> bytes:
+    """Seven times of eight a sealed file whose checksums somebody made to fit."""
+    with contextlib.suppress(Exception):  # nobody can make one of it
         if zlib.crc32(data) % 8:
             fields = json.loads(data)
             fields.pop("checksum", None)
-            data = sign(seal(fields)).to_bytes()
+            return made(fields)
+    return data
+
+
+def lock(data: bytes) -> None:
+    """A lock is read or refused."""
+    data = _fitting(data, lambda fields: sign(seal(fields)).to_bytes())
     try:
         found = read_lock(_file(data, "lock.json"))
     except CorruptionError:
@@ -152,7 +163,7 @@ def shard(data: bytes) -> None:
 
 def record(data: bytes) -> None:
     """A unit record is one or none."""
-    Record.from_bytes(data)
+    Record.from_bytes(_fitting(data, lambda fields: hashing.seal(fields, hashing.RECORD)))
 
 
 @functools.cache
@@ -176,21 +187,18 @@ def _packed() -> tuple[Path, dict[str, Any], Any]:
 
 
 def packed(data: bytes) -> None:
-    """Packed results of any lines are results or refused, mostly with checksums that fit.
+    """Packed results of any lines are results or refused.
 
     An object that is no whole line replaces fields of a valid one: `{"step": -1}` goes deep.
     """
     folder, valid, tallies = _packed()
-    with contextlib.suppress(Exception):  # nobody can make a line of it
-        if zlib.crc32(data) % 8:
-            fields = {**valid, **json.loads(data)}
-            fields.pop("checksum", None)
-            without = {key: value for key, value in fields.items() if key != "result"}
-            fields["result"] = hashing.checksum(
-                result_files._joined(without, tallies[valid["run"]])
-            )
-            data = hashing.seal(fields, hashing.LINE)
-    (folder / RUNS).write_bytes(data)
+
+    def line(changed: dict[str, Any]) -> bytes:
+        fields = {k: v for k, v in (valid | changed).items() if k not in ("result", "checksum")}
+        whole = result_files._joined(fields, tallies[valid["run"]])
+        return hashing.seal(fields | {"result": hashing.checksum(whole)}, hashing.LINE)
+
+    (folder / RUNS).write_bytes(_fitting(data, line))
     # Lines are what is fuzzed: decoding the same Parquet file each time took most of a case.
     with mock.patch.object(result_files, "_read_tallies", lambda _: tallies):
         try:
