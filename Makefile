@@ -204,7 +204,8 @@ docs: $(STAMP) ## write the pages that follow from the code: commands, errors, r
 screenshots: $(STAMP) ## retake the pictures of README and docs (needs chromium and a built OUT)
 	$(BIN)/python tests/browser/screenshots.py $(call quote,$(OUT)) docs/images
 
-constraints: $(INTEROP_STAMP) ## write the installed versions to constraints.txt
+constraints: $(INTEROP_STAMP) ## write the installed versions to constraints.txt, of every extra
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[fuzz,gpu,lean,tensorboard]'
 	@{ head -1 constraints.txt; $(BIN)/pip freeze --exclude-editable | grep -v ' @ ' | sed 's/+cpu//'; } > constraints.new
 	@mv constraints.new constraints.txt
 

