@@ -13,6 +13,7 @@ import pytest
 
 from tangobench.errors import InputError
 from tangobench.pipeline.fineweb.own import readers
+from tangobench.pipeline.fineweb.own.convert import find_files
 
 pytestmark = pytest.mark.faults
 
@@ -51,6 +52,24 @@ def test_a_line_without_an_end_is_not_read_whole(tmp_path, monkeypatch):
     path.write_bytes(b"x" * (5 << 20))
     with pytest.raises(InputError, match="bytes without an end"):
         list(readers.rows_of(path, {"text": "text"}))
+
+
+def test_links_that_lead_in_circles_are_not_followed(tmp_path):
+    """Two links to their own folder are 2^40 paths for a pattern that follows them."""
+    here = tmp_path / "here"
+    (here / ".hidden").mkdir(parents=True)
+    for name in ("again", "and-again"):
+        (here / name).symlink_to(".")
+    (here / "self.jsonl").symlink_to("self.jsonl")
+    for name in ("a.jsonl", ".hidden/b.jsonl"):
+        (here / name).write_text("{}")
+    first = here / "a.jsonl"
+    for source in (here / "**" / "*.jsonl", here / "**.jsonl", tmp_path / "h*" / "*.jsonl"):
+        assert find_files(str(source)) == [first], source
+    assert find_files(str(here)) == [here / ".hidden" / "b.jsonl", first]
+    assert find_files(str(tmp_path / "*" / ".*" / "*")) == [here / ".hidden" / "b.jsonl"]
+    with pytest.raises(InputError, match="does not exist"):
+        find_files(str(here / "self.jsonl"))
 
 
 def test_the_limits_notice_a_reader_that_keeps_none(tmp_path, monkeypatch):

@@ -8,9 +8,9 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -75,10 +75,19 @@ def find_paths(source: str, fix: str) -> tuple[list[Path], bool]:
     if path.is_dir():
         return [found for found in path.rglob("*") if found.is_file()], False
     if _MAGIC.search(source):
-        names = glob.glob(source, recursive=True)  # noqa: PTH207 - absolute patterns too
-        return [Path(name) for name in names if Path(name).is_file()], True
+        return [found for found in _matching(path.parts) if found.is_file()], True
     what = f"{source} does not exist"
     raise InputError(what, kind="source-missing", fix=fix, source=source)
+
+
+def _matching(parts: tuple[str, ...]) -> Iterator[Path]:
+    """Paths of a pattern: `**` follows no links, which may lead in circles; `*` hides dot files."""
+    first = next(n for n, part in enumerate(parts) if _MAGIC.search(part))
+    pattern = [part if part == "**" else re.sub(r"\*+", "*", part) for part in parts[first:]]
+    hidden = any(part.startswith(".") for part in pattern)
+    for found in Path(*parts[:first]).glob("/".join(pattern)):
+        if hidden or not any(part.startswith(".") for part in found.parts[first:]):
+            yield found
 
 
 def _list_local(source: str) -> list[SourceFile]:
