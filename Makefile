@@ -144,8 +144,10 @@ test-mutations: $(STAMP) ## break the code in sixty ways, in a copy: the tests m
 
 fuzz: $(STAMP) ## the parsers, guided by coverage: CASES (default 100,000) per target
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	@mkdir -p build/fuzz
 	@for target in url record text lean lock spec shard packed jsonl table manifest recipe math_files tokenizer card; do \
-	  PYTHONPATH=tests/support $(BIN)/python tests/support/fuzz.py $$target $(CASES) || exit 1; done
+	  PYTHONPATH=tests/support $(BIN)/python tests/support/fuzz.py $$target $(CASES) > build/fuzz/$$target.log 2>&1 \
+	  || { tail -n 40 build/fuzz/$$target.log; exit 1; }; echo "$$target: $$(grep -a DONE build/fuzz/$$target.log)"; done
 
 audit: $(STAMP) ## known holes in the pinned versions (needs a network)
 	@$(PYTHON) -m venv build/audit && build/audit/bin/pip install --quiet --disable-pip-version-check pip-audit

@@ -1,8 +1,9 @@
-"""The table that `make test-faults` writes, from a small report."""
+"""The tables of docs/guarantees.md, from a small report and small logs."""
 
 from __future__ import annotations
 
 import fault_table
+import fuzz_table
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.faults.test_a" name="x" time="1.5"/>
@@ -23,3 +24,18 @@ def test_groups_are_counted_and_the_page_is_changed_between_its_marks_only(tmp_p
     assert "| flows/test_b | 1 | 1 | 0 | 1 | 0 |" in text
     assert "| all | 3 | 202 | 1 | 1 | 4 |" in text
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+
+
+def test_only_what_a_fuzzer_finished_is_counted(tmp_path, monkeypatch):
+    (tmp_path / "url.log").write_bytes(
+        b"#7\tNEW    cov: 1 ft: 2 corp: 3/4b\n"
+        b"#1000000\tDONE   cov: 26 ft: 1059 corp: 22/801b lim: 1024 exec/s: 14492 rss: 125Mb\n"
+    )
+    (tmp_path / "lock.log").write_bytes(b"#9497\tNEW    cov: 5 ft: 6 corp: 7/8b\n\xff crash\n")
+    page = tmp_path / "a.md"
+    page.write_text(f"before\n{fuzz_table.BEGIN}\nold\n{fuzz_table.END}\nafter\n")
+    monkeypatch.setattr("sys.argv", ["fuzz_table.py", str(tmp_path), str(page)])
+    fuzz_table.main()
+    lines = page.read_text().splitlines()
+    assert lines[4:] == ["| url | 1,000,000 | 26 | 1,059 | 22 |", fuzz_table.END, "after"]
+    assert lines[0] == "before"

@@ -8,13 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import fuzz_pack
 import fuzz_targets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.faults
-CORPUS = Path(__file__).with_name("corpus")
 
 
 @st.composite
@@ -38,12 +38,20 @@ def test_anything_is_read_or_refused(name, data):
 
 @pytest.mark.parametrize("name", fuzz_targets.TARGETS)
 def test_what_a_fuzzer_once_found_is_read_or_refused(name):
-    for path in sorted((CORPUS / name).glob("*")):
-        fuzz_targets.TARGETS[name](path.read_bytes())
+    for data in fuzz_pack.files(fuzz_pack.KEPT / name) + fuzz_pack.guided(fuzz_pack.KEPT / name):
+        fuzz_targets.TARGETS[name](data)
 
 
-def test_every_corpus_belongs_to_a_target():
-    assert {path.name for path in CORPUS.iterdir()} <= set(fuzz_targets.TARGETS)
+def test_every_corpus_belongs_to_a_target_and_is_small():
+    assert {path.name for path in fuzz_pack.KEPT.iterdir()} <= set(fuzz_targets.TARGETS)
+    sizes = [path.stat().st_size for path in fuzz_pack.KEPT.rglob("*") if path.is_file()]
+    assert 10_000 < sum(sizes) < 250_000
+
+
+def test_inputs_are_kept_for_a_line_of_ours_or_for_being_short():
+    seed, refused, long = b"http://a.b/?c=1", b"http://[", b"http://a.b/?" + b"d" * fuzz_pack.ROOM
+    found = fuzz_pack.chosen("url", {seed, refused, refused + b"x", long}, [seed])
+    assert found == [refused, refused + b"x"]
 
 
 LEAVE = """

@@ -5,7 +5,8 @@ A case that crashes, breaks a promise or takes more than ten seconds ends the ru
 
 - Readers import their modules when they are first called: each target is called once with its seeds
   while imports are instrumented, because a module that is loaded later guides nobody.
-- Inputs found are kept in FUZZ_CORPUS/TARGET if that is set, and a later run begins with them.
+- Inputs found are kept in FUZZ_CORPUS/TARGET if that is set; a run begins with them and with the
+  few that `fuzz_pack.py` took over into the project.
 - Parsers in Python below our own guide as well, and documents of JSON are half of the time changed
   by value instead of by byte: behind a broken syntax or checksum a reader has little to do.
 - FUZZ_SECONDS ends a run that has not seen its cases by then; FUZZ_TIMEOUT replaces the ten seconds
@@ -41,6 +42,7 @@ JSON = ("lock", "record", "packed", "jsonl", "tokenizer")
 
 NAME = sys.argv[1]
 with atheris.instrument_imports(include=[*OURS, *BELOW.get(NAME, ())]):
+    import fuzz_pack
     import fuzz_targets
     import hostile
 
@@ -117,7 +119,8 @@ def _near(node: dict | list, key: str | int | None) -> list:
 
 def main() -> None:
     corpus = _corpus()
-    for number, data in enumerate(SEEDS):
+    kept = fuzz_pack.KEPT / NAME
+    for number, data in enumerate([*SEEDS, *fuzz_pack.files(kept), *fuzz_pack.guided(kept)]):
         (corpus / f"seed-{number}").write_bytes(data)
     longest = max(1024, *(len(data) + 512 for data in SEEDS))
     found = Path(tempfile.mkdtemp(prefix=f"found-{NAME}-"))
