@@ -29,8 +29,8 @@ from torch.utils.checkpoint import checkpoint
 
 from tangobench.model import build, layers
 from tangobench.model.config import ModelConfig, published
-from tangobench.model.kernels import crossgate, select
-from tangobench.model.kernels.strips import TangoKernel
+from tangobench.model.kernels import crossgate
+from tangobench.model.kernels.crossgate import TangoKernel
 from tangobench.model.kernels.wango import WangoKernel
 from tangobench.model.language import summed_nll
 from tangobench.model.training import plan
@@ -191,7 +191,7 @@ def block(case: dict[str, Any]) -> Case:
     else:
         config = published(case["arch"], "fineweb")
     if case.get("how") == "kept":
-        select.RECOMPUTE_ABOVE = 1 << 60
+        crossgate.RECOMPUTE_ABOVE = 1 << 60
     return timed_block(build(config).blocks[0], case["T"], config.d_model)
 
 

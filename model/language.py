@@ -27,7 +27,7 @@ from tangobench.model import config as model_config
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
 from tangobench.model.gau import FlashBlock, GauBlock
-from tangobench.model.kernels.select import chosen
+from tangobench.model.kernels.crossgate import chosen
 from tangobench.model.layers import autocast_dtype, full_precision
 from tangobench.model.tango import TangoBlock, WangoBlock
 from tangobench.model.transformer import TransformerBlock

@@ -15,9 +15,15 @@ from torch import Tensor, nn
 
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
-from tangobench.model.kernels import select
-from tangobench.model.kernels.crossgate import HeadKernel, average, null_of_heads, strip_of
-from tangobench.model.kernels.strips import SHORT, TangoKernel
+from tangobench.model.kernels import crossgate
+from tangobench.model.kernels.crossgate import (
+    SHORT,
+    HeadKernel,
+    TangoKernel,
+    average,
+    null_of_heads,
+    strip_of,
+)
 from tangobench.model.kernels.wango import BLOCK, WangoKernel
 from tangobench.model.layers import PrefixCache
 
@@ -38,7 +44,7 @@ class TangoBlock(nn.Module):
         self.theta = nn.Parameter(torch.empty(config.heads)) if config.temperature else None
         self.null_bias = nn.Parameter(torch.empty(config.heads)) if config.null_gate else None
 
-    def kernel(self, chosen: select.Kernel, length: int) -> HeadKernel:
+    def kernel(self, chosen: crossgate.Kernel, length: int) -> HeadKernel:
         if chosen == "triton":
             from tangobench.model.kernels.triton.tango import TangoTriton
 
@@ -52,7 +58,7 @@ class TangoBlock(nn.Module):
         features = self.features(q, k)
         values = x_BTC.shape[:2].numel() * self.config.width
         inputs = (self.wv, null_of_heads(q, self.null_bias), *features)
-        if cache is None and select.recomputes(x_BTC, values):
+        if cache is None and crossgate.recomputes(x_BTC, values):
             return h_BTC + self._recomputed_update(x_BTC, inputs)
         gate_BTF = F.silu(F.linear(x_BTC, self.wg))
         if cache is not None:
@@ -63,7 +69,7 @@ class TangoBlock(nn.Module):
         self, x: Tensor, gate: Tensor, wv: Tensor, null_H: Tensor, *features: Tensor
     ) -> Tensor:
         """ḡ ⊙ W_v x of all heads, or of some."""
-        chosen = select.chosen(x)
+        chosen = crossgate.chosen(x)
         kernel, together = self.kernel(chosen, x.shape[1]), chosen != "strips"
         return average(kernel, features, gate, null_H, together=together) * F.linear(x, wv)
 
@@ -73,7 +79,7 @@ class TangoBlock(nn.Module):
         def gated(x: Tensor, wg: Tensor, *inputs: Tensor) -> Tensor:
             return self._gated(x, F.silu(F.linear(x, wg)), *inputs)
 
-        parts = self.config.heads if select.chosen(x_BTC) == "strips" else 1
+        parts = self.config.heads if crossgate.chosen(x_BTC) == "strips" else 1
         dims = (1, 0, 0, 0, *(1 for _ in inputs[2:]))
         return layers.by_parts(gated, x_BTC, (self.wo, self.wg, *inputs), dims, parts)
 
@@ -134,7 +140,7 @@ class WindowCache(PrefixCache):
 class WangoBlock(TangoBlock):
     """Windowed aggregation; decoding keeps a ring of W keys and gates, S and z."""
 
-    def kernel(self, chosen: select.Kernel, length: int) -> HeadKernel:
+    def kernel(self, chosen: crossgate.Kernel, length: int) -> HeadKernel:
         window = self.config.window
         if chosen == "triton" and window == BLOCK:
             from tangobench.model.kernels.triton.wango import WangoTriton

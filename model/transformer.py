@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
-from tangobench.model.kernels import select
-from tangobench.model.kernels.crossgate import average, strip_of
-from tangobench.model.kernels.strips import TangoKernel
+from tangobench.model.kernels import crossgate
+from tangobench.model.kernels.crossgate import TangoKernel, average, strip_of
 from tangobench.model.layers import PrefixCache
 from tangobench.model.tango import newest_average
 
@@ -48,7 +47,7 @@ class TransformerBlock(nn.Module):
             cache.extend(k, v)
         if self.cosine:
             features = (q * layers.log_tau_H11(self.theta, q).exp(), k)
-            together = select.chosen(h_BTC) != "strips"
+            together = crossgate.chosen(h_BTC) != "strips"
             kernel = TangoKernel(strip=strip_of(h_BTC.shape[1]) if together else None)
             values = layers.merge_heads(v)
             mixed_BTC = average(kernel, features, values, self.null_bias, together=together)
@@ -86,7 +85,7 @@ class TransformerBlock(nn.Module):
         h_BTC = h_BTC + F.linear(mixed_BTC, self.wo)
         x_BTC = layers.rms_norm(h_BTC, self.norm_ffn)
         values = x_BTC.shape[:2].numel() * self.config.width
-        if not select.recomputes(x_BTC, values):
+        if not crossgate.recomputes(x_BTC, values):
             return h_BTC + F.linear(_hidden(x_BTC, self.w_gate, self.w_up), self.w_down)
         weights = (self.w_down, self.w_gate, self.w_up)
         return h_BTC + layers.by_parts(_hidden, x_BTC, weights, (1, 0, 0), self.config.heads)

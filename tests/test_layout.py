@@ -295,7 +295,7 @@ def test_the_code_hash_covers_planted_modules(tmp_path, monkeypatch):
     from tangobench.model.training import runs as provenance
 
     before = provenance.deciding_files()
-    assert {"model/kernels/strips.py", "eval/scoring/nll.py"} <= before.keys()
+    assert {"model/kernels/crossgate.py", "eval/scoring/nll.py"} <= before.keys()
     for name in ("model", "eval"):
         (tmp_path / name).symlink_to(ROOT / name)
     planted = tmp_path / "copy"

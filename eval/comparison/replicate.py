@@ -26,7 +26,7 @@ from tangobench.eval.comparison.studies import Result, Study, ablations, core_se
 from tangobench.eval.comparison.tables import summarise
 from tangobench.eval.scoring.result_files import read_result, read_results, shipped_results
 from tangobench.eval.scoring.results import evaluate, require_questions
-from tangobench.model.kernels import select
+from tangobench.model.kernels import crossgate
 from tangobench.model.training.metrics import read_metrics
 from tangobench.model.training.plan import chip, chip_name, plan
 from tangobench.model.training.recipes import RECIPES, Family, Run, runs
@@ -185,8 +185,8 @@ def _watch(todo: Sequence[Run], how: How, stop: threading.Event) -> None:
 def attest(run: Run, out: Path, *, device: str, steps: int, reporter: Reporter) -> dict[str, Any]:
     recipe, root = run.recipe, _provided(run, How(out=out, reporter=reporter)).root
     committed = committed_lock(recipe.dataset, recipe.profile)
-    kernel = select.chosen(torch.empty(0, device=device))
-    refused = None if device == "cpu" else select.refusal(device)
+    kernel = crossgate.chosen(torch.empty(0, device=device))
+    refused = None if device == "cpu" else crossgate.refusal(device)
     place, data = out / "attest", str(out / recipe.folder)
     options = Options(out=place, device=device, stop_at=steps, validate_every=0, data=data)
     rows = read_metrics(train(run, options, reporter) / "metrics.jsonl")[:steps]

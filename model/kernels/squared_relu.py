@@ -13,7 +13,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from tangobench.model.kernels.select import chosen
+from tangobench.model.kernels.crossgate import chosen
 from tangobench.model.layers import full_precision
 
 STRIP: Final = 128

@@ -19,7 +19,7 @@ import torch
 from tangobench.errors import UsageError
 from tangobench.model.config import ModelConfig
 from tangobench.model.counting import Op, optimizer_work, step_work
-from tangobench.model.kernels import select
+from tangobench.model.kernels import crossgate
 from tangobench.model.language import LanguageModel
 from tangobench.model.training.metrics import DTYPES, best, gemm_rate
 from tangobench.model.training.recipes import Precision, Recipe
@@ -123,7 +123,7 @@ def plan(recipe: Recipe, on: Chip, microbatch: int | None = None) -> dict[str, A
     rows = microbatch or fit.rows
     lengths = row_lengths(recipe)
     parts: dict[str, dict[str, Any]] = {}
-    with select.using("strips" if on.type == "cpu" else "batched", recompute=fit.recomputes):
+    with crossgate.using("strips" if on.type == "cpu" else "batched", recompute=fit.recomputes):
         peak = step_work(config, rows, recipe.context, bf16=bf16).peak_bytes
         for length in lengths.values():
             work = step_work(config, rows, length, bf16=bf16)
@@ -227,7 +227,7 @@ def microbatch(model: LanguageModel, rows: int, context: int, precision: Precisi
         return on_cpu(rows, context)
     free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_allocated(device)
     fit = fitting(model.config, rows, context, precision, free)
-    select.Policy.recompute = fit.recomputes
+    crossgate.Policy.recompute = fit.recomputes
     return fit.rows
 
 
@@ -240,7 +240,7 @@ def fitting(config: ModelConfig, rows: int, context: int, precision: Precision, 
     """The most rows whose peak is below a share of `free` bytes; one row if none is."""
     bf16 = precision == "bf16"
     for recompute in (False, True):
-        with select.using("batched", recompute=recompute):
+        with crossgate.using("batched", recompute=recompute):
             one, two = (step_work(config, n, context, bf16=bf16).peak_bytes for n in (1, 2))
         if one <= SHARE * free or recompute:
             break

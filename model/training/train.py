@@ -24,7 +24,7 @@ import torch
 
 from tangobench.errors import InputError, ResourceError, UsageError
 from tangobench.model import build
-from tangobench.model.kernels import select
+from tangobench.model.kernels import crossgate
 from tangobench.model.language import LanguageModel
 from tangobench.model.training import checkpoint, metrics, optim, plan
 from tangobench.model.training.distributed import World, world
@@ -309,7 +309,7 @@ class Trainer:
             how = {
                 "world_size": self.peers.size,
                 "microbatch": self.microbatch,
-                "kernel": select.chosen(self.model.embed),
+                "kernel": crossgate.chosen(self.model.embed),
                 "precision": self.run.recipe.precision,
             }
             machine = provenance(self.options.device)

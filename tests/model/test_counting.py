@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tangobench.model import build, counting
 from tangobench.model.config import ARCHS
-from tangobench.model.kernels import crossgate, select
+from tangobench.model.kernels import crossgate
 from tangobench.model.training.recipes import RECIPES
 
 aten = torch.ops.aten
@@ -33,7 +33,7 @@ def test_products_are_those_that_torch_counts(arch, kernel):
     """PyTorch's own counter, on real tensors; it leaves out attention on a CPU."""
     config = config_of(arch)
     tokens = torch.arange(2 * 160).view(2, 160) % config.vocabulary
-    with select.using(kernel):
+    with crossgate.using(kernel):
         work = counting.step_work(config, 2, 160, bf16=False, targets=2 * 159)
         model = build(config, seed=1)
         with FlopCounterMode(display=False, custom_mapping=IN_PLACE) as torchs:
@@ -104,7 +104,7 @@ def test_memory_is_that_of_the_storages_alive():
 @pytest.mark.parametrize("arch", ARCHS)
 def test_bf16_halves_what_is_kept(arch):
     config = config_of(arch)
-    with select.using("batched"):
+    with crossgate.using("batched"):
         full, half = (counting.step_work(config, 4, 160, bf16=b) for b in (False, True))
     assert 0.3 < half.kept_bytes / full.kept_bytes < 0.9
     dtypes = {op.dtype for op in half.parts["block forward"] if op.flop}
@@ -116,7 +116,7 @@ def test_recomputing_keeps_less_and_computes_more(arch):
     config = config_of(arch)
     found = []
     for again in (False, True):
-        with select.using("batched", recompute=again):
+        with crossgate.using("batched", recompute=again):
             found.append(counting.step_work(config, 4, 160, bf16=False))
     kept, made_again = found
     assert made_again.kept_bytes < kept.kept_bytes / 2
@@ -128,7 +128,7 @@ def test_the_loss_multiplies_in_bfloat16_where_a_gpu_would():
     config = config_of("flash")
     found = {}
     for kernel in ("strips", "batched"):
-        with select.using(kernel):
+        with crossgate.using(kernel):
             ops = counting.step_work(config, 2, 160, bf16=True).parts["loss"]
         found[kernel] = {op.dtype for op in ops if op.flop}
     assert found == {"strips": {torch.float32}, "batched": {torch.bfloat16}}

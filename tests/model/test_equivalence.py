@@ -9,7 +9,7 @@ from awake_models import awake, compare, random_tokens
 from tangobench.eval.costs import macs as dense
 from tangobench.model import naive, tango
 from tangobench.model.config import ARCHS
-from tangobench.model.kernels import crossgate, select
+from tangobench.model.kernels import crossgate
 
 LENGTHS = (1, 2, 63, 64, 65, 127, 255, 257, 1000)
 
@@ -23,7 +23,7 @@ def test_logits_and_gradients(arch, length):
 @pytest.mark.parametrize("length", (1, 65, 300))
 @pytest.mark.parametrize("arch", ("tango", "wango", "recurrent_transformer"))
 def test_recomputing_paths(arch, length, monkeypatch):
-    monkeypatch.setattr(select, "RECOMPUTE_ABOVE", 0)
+    monkeypatch.setattr(crossgate, "RECOMPUTE_ABOVE", 0)
     monkeypatch.setattr(crossgate, "ROWS_AT_ONCE", 128)
     compare(awake(arch), random_tokens(3, length))
 

@@ -12,8 +12,8 @@ from tangobench.errors import InputError
 from tangobench.model import layers, naive
 from tangobench.model.config import ARCHS
 from tangobench.model.kernels import crossgate
+from tangobench.model.kernels.crossgate import TangoKernel
 from tangobench.model.kernels.squared_relu import squared_relu_mix
-from tangobench.model.kernels.strips import TangoKernel
 from tangobench.model.kernels.wango import WangoKernel
 
 

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from tangobench.model import layers
-from tangobench.model.kernels.crossgate import HeadKernel, Incoming
-from tangobench.model.kernels.strips import TangoKernel
+from tangobench.model.kernels.crossgate import HeadKernel, Incoming, TangoKernel
 from tangobench.model.kernels.triton.tango import TangoTriton
 from tangobench.model.kernels.triton.wango import WangoTriton
 from tangobench.model.kernels.wango import WangoKernel

@@ -294,11 +294,11 @@ def _speed(args: argparse.Namespace) -> int:
     reporter_of(args).say("measuring, in a process per case …")
     from tangobench.eval.costs import speed, timing
     from tangobench.model.config import ARCHS
-    from tangobench.model.kernels import select
+    from tangobench.model.kernels import crossgate
     from tangobench.pipeline.core.files import write_atomic
     from tangobench.pipeline.core.hashing import case_json
 
-    select.request(args.kernel)
+    crossgate.request(args.kernel)
     device = checked_device(args.device)
     fields = {"size": args.size, "device": device, "precision": args.precision}
     archs = ARCHS if args.arch == "all" else (args.arch,)

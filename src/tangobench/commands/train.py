@@ -195,9 +195,9 @@ def compute_device(args: argparse.Namespace) -> str:
     """The device that was asked for, checked; also sets the threads and the kernel."""
     import torch
 
-    from tangobench.model.kernels import select
+    from tangobench.model.kernels import crossgate
 
-    select.request(args.kernel)
+    crossgate.request(args.kernel)
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     if args.device == "auto":

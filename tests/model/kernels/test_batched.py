@@ -10,14 +10,14 @@ from tangobench.errors import UsageError
 from tangobench.model import build
 from tangobench.model.config import ARCHS, published
 from tangobench.model.counting import Counter
-from tangobench.model.kernels import crossgate, select
+from tangobench.model.kernels import crossgate
 
 PAGE = Path(__file__).parents[3] / "docs" / "gpu.md"
 
 
 @pytest.fixture(autouse=True)
 def kernel(monkeypatch):
-    monkeypatch.setenv(select.VARIABLE, "batched")
+    monkeypatch.setenv(crossgate.VARIABLE, "batched")
 
 
 @pytest.mark.parametrize("length", (1, 63, 64, 65, 257, 1000))
@@ -55,7 +55,7 @@ def test_sequences_in_several_parts(arch, monkeypatch):
     fields = {"weighting": "cosine-null"} if arch == "untied_transformer" else {}
     monkeypatch.setattr(crossgate, "WEIGHTS_AT_ONCE", 1)
     monkeypatch.setitem(crossgate.DOTS_AT_ONCE, True, 1000)
-    monkeypatch.setattr(select, "recomputes", lambda *_: True)
+    monkeypatch.setattr(crossgate, "recomputes", lambda *_: True)
     compare(awake(arch, **fields), random_tokens(3, 270))
 
 
@@ -96,7 +96,7 @@ def test_launches_of_one_application(arch, most):
 
 @pytest.mark.parametrize("name", ("strips", "batched"))
 def test_the_page_gives_the_launches(name, monkeypatch):
-    monkeypatch.setenv(select.VARIABLE, name)
+    monkeypatch.setenv(crossgate.VARIABLE, name)
     archs = ("tango", "wango", "gau", "flash", "untied_transformer")
     counts = " | ".join(f"{launches(arch, 8192):,}" for arch in archs)
     assert f"| {name} | {counts} |" in PAGE.read_text()
@@ -104,11 +104,11 @@ def test_the_page_gives_the_launches(name, monkeypatch):
 
 def test_strips_launch_by_head_and_strip(monkeypatch):
     """The counter sees what the CPU's path would do to a GPU."""
-    monkeypatch.setenv(select.VARIABLE, "strips")
+    monkeypatch.setenv(crossgate.VARIABLE, "strips")
     assert launches("tango", 2048) > 4000
 
 
 def test_an_unknown_kernel_is_named(monkeypatch):
-    monkeypatch.setenv(select.VARIABLE, "cuda")
+    monkeypatch.setenv(crossgate.VARIABLE, "cuda")
     with pytest.raises(UsageError, match="cuda"):
         awake("tango")(random_tokens(1, 3))

@@ -13,7 +13,7 @@ from awake_models import awake, compare, random_tokens
 os.environ["TRITON_INTERPRET"] = "1"
 pytest.importorskip("triton")
 
-from tangobench.model.kernels import select
+from tangobench.model.kernels import crossgate
 from tangobench.model.kernels.triton import check
 from tangobench.model.kernels.triton.tango import TangoTriton
 from tangobench.model.kernels.triton.wango import WangoTriton
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.kernels
 
 @pytest.fixture(autouse=True)
 def kernel(monkeypatch):
-    monkeypatch.setenv(select.VARIABLE, "triton")
+    monkeypatch.setenv(crossgate.VARIABLE, "triton")
 
 
 @pytest.mark.parametrize("length", (1, 63, 64, 65, 257))
@@ -73,10 +73,10 @@ def test_a_changed_sign_is_refused(kernel, monkeypatch, capsys):
 
     monkeypatch.setattr(kernel, "backward", wrong)
     assert "differs from the reference" in check.disagreement("cpu")
-    select.automatic.cache_clear()
-    assert select.automatic("cpu") == "batched"
+    crossgate.automatic.cache_clear()
+    assert crossgate.automatic("cpu") == "batched"
     assert capsys.readouterr().err.startswith("kernel: batched, because")
-    select.automatic.cache_clear()
+    crossgate.automatic.cache_clear()
 
 
 def test_a_kernel_that_fails_is_refused(monkeypatch):

@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tangobench.errors import InputError
 from tangobench.model import build
-from tangobench.model.kernels import select
+from tangobench.model.kernels import crossgate
 from tangobench.model.language import product
 from tangobench.model.training.distributed import World
 from tangobench.model.training.loader import Batch
@@ -39,7 +39,7 @@ def batch_of(vocabulary, rows=4, length=40):
 
 @pytest.mark.parametrize("arch", ("tango", "wango", "untied_transformer", "gau", "flash"))
 def test_microbatches_never_wait(arch, monkeypatch):
-    monkeypatch.setenv(select.VARIABLE, "batched")
+    monkeypatch.setenv(crossgate.VARIABLE, "batched")
     model = build(RECIPES[f"sample-dm_math-{arch}"].model_config(), seed=1)
     # On a CPU the model checks ids itself; on a GPU that is done on the host.
     monkeypatch.setattr(type(model), "_checked", lambda _, tokens: tokens.long())
