@@ -127,7 +127,7 @@ def measure(case: Found) -> Found:
     from model_cases import HEAD, WHAT, Products
 
     from tangobench.eval.costs.timing import resident_peak
-    from tangobench.model.training.metrics import useful_flop
+    from tangobench.model.training.plan import useful_flop
     from tangobench.model.training.recipes import find
 
     torch.set_num_threads(1)

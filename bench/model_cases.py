@@ -33,7 +33,7 @@ from tangobench.model.kernels import crossgate
 from tangobench.model.kernels.crossgate import TangoKernel
 from tangobench.model.kernels.wango import WangoKernel
 from tangobench.model.language import summed_nll
-from tangobench.model.training import plan
+from tangobench.model.training import loader
 from tangobench.model.training.recipes import find
 
 HEAD = 32  # query/key channels of a head
@@ -141,7 +141,7 @@ def step(case: dict[str, Any]) -> Case:
     """A whole training step of a mini recipe: full rows, clipping and the optimizer."""
     recipe = find(f"mini-dm_math-{case['arch']}").recipe
     recipe = dataclasses.replace(recipe, context=case["T"], warmup=1, steps=2)
-    take = stepper(recipe, case["T"], plan.on_cpu(recipe.batch, case["T"]))
+    take = stepper(recipe, case["T"], loader.rows_on_cpu(recipe.batch, case["T"]))
 
     def run() -> float:
         take()

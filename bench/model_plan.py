@@ -21,10 +21,9 @@ import torch
 
 from tangobench.model import build
 from tangobench.model.config import ARCHS
-from tangobench.model.training import plan
-from tangobench.model.training.distributed import World
+from tangobench.model.training import loader, plan
 from tangobench.model.training.loader import Batch
-from tangobench.model.training.optim import make_optimizer
+from tangobench.model.training.optim import World, make_optimizer
 from tangobench.model.training.recipes import RECIPES, Recipe
 from tangobench.model.training.train import accumulate
 
@@ -62,7 +61,7 @@ def main() -> None:
     recipes = [
         dataclasses.replace(RECIPES[f"{args.size}-{args.dataset}-{a}"], **full) for a in ARCHS
     ]
-    steps = [stepper(r, args.length, plan.on_cpu(r.batch, args.length)) for r in recipes]
+    steps = [stepper(r, args.length, loader.rows_on_cpu(r.batch, args.length)) for r in recipes]
     times: dict[str, list[tuple[float, float]]] = {arch: [] for arch in ARCHS}
     for counted in range(args.rounds + 1):  # the first warms up
         plan._this_cpu.cache_clear()

@@ -24,10 +24,9 @@ from typing import Any, Final
 from tangobench.errors import TangobenchError, UsageError
 from tangobench.eval.comparison.replicate import measured
 from tangobench.eval.render import Table, tabled
-from tangobench.model.training.metrics import read_metrics
 from tangobench.model.training.plan import chip, chip_name, plan
 from tangobench.model.training.recipes import Family, Run, runs
-from tangobench.model.training.runs import run_folder
+from tangobench.model.training.runs import read_metrics, run_folder
 from tangobench.model.training.train import dataset_of
 from tangobench.pipeline.core.files import write_untrusted
 from tangobench.pipeline.core.progress import Reporter, duration, units

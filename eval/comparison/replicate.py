@@ -27,10 +27,9 @@ from tangobench.eval.comparison.tables import summarise
 from tangobench.eval.scoring.result_files import read_result, read_results, shipped_results
 from tangobench.eval.scoring.results import evaluate, require_questions
 from tangobench.model.kernels import crossgate
-from tangobench.model.training.metrics import read_metrics
 from tangobench.model.training.plan import chip, chip_name, plan
 from tangobench.model.training.recipes import RECIPES, Family, Run, runs
-from tangobench.model.training.runs import provenance, run_folder
+from tangobench.model.training.runs import provenance, read_metrics, run_folder
 from tangobench.model.training.train import Options, dataset_of, train
 from tangobench.pipeline import api
 from tangobench.pipeline.core.files import read_untrusted

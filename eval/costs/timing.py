@@ -29,7 +29,7 @@ import torch
 from tangobench.eval.costs import speed
 from tangobench.model import build
 from tangobench.model.language import LanguageModel
-from tangobench.model.training import plan
+from tangobench.model.training import loader
 from tangobench.model.training.optim import autocast, make_optimizer
 
 UNDISTURBED: Final = 0.9  # several threads wait for each other too, so this asks for one alone
@@ -67,7 +67,7 @@ def _training(job: speed.Job, model: LanguageModel) -> tuple[Callable[[], None],
     tokens = torch.arange(rows * job.length, device=job.device).view(rows, -1)
     tokens = tokens * 31 % model.config.vocabulary
     marks = torch.ones_like(tokens)
-    size = plan.microbatch(model, rows, job.length, job.precision)
+    size = loader.rows_at_once(model, rows, job.length, job.precision)
 
     def step() -> None:
         optimizer.zero_grad()

@@ -28,9 +28,8 @@ from tangobench.model import build
 from tangobench.model.language import LanguageModel
 from tangobench.model.training import checkpoint
 from tangobench.model.training.loader import Stream, configs_of
-from tangobench.model.training.metrics import read_metrics
 from tangobench.model.training.recipes import RECIPES, Run
-from tangobench.model.training.runs import provenance
+from tangobench.model.training.runs import provenance, read_metrics
 from tangobench.model.training.train import dataset_of
 from tangobench.pipeline.core.lock import require_data
 from tangobench.pipeline.reading import Dataset, open_dataset

@@ -4,35 +4,33 @@
   operation into seconds: the longest of arithmetic, bytes and launch on a GPU, their sum on a CPU.
 - `CHIPS` are data-sheet peaks; nothing was measured on a GPU. A CPU is measured when asked.
 - Rows have the mean length of the project's lock, every token is a target, GPUs run `batched`.
-- On a CPU the microbatch depends on the recipe alone, so that a resumed run reaches the same bits.
+- Utilisation is useful arithmetic (three forward passes by the paper's formulas, causal pairs and
+  rows of targets only) over time × the GEMM rate that this device reached just before.
 """
 
 from __future__ import annotations
 
 import functools
-from collections import Counter as Multiset
+import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
 
 from tangobench.errors import UsageError
-from tangobench.model.config import ModelConfig
+from tangobench.model.config import SCALING, ModelConfig, formula
 from tangobench.model.counting import Op, optimizer_work, step_work
 from tangobench.model.kernels import crossgate
-from tangobench.model.language import LanguageModel
-from tangobench.model.training.metrics import DTYPES, best, gemm_rate
+from tangobench.model.training.loader import Batch, power_of_two, rows_on_cpu
 from tangobench.model.training.recipes import Precision, Recipe
 from tangobench.pipeline.core.lock import committed_lock
 from tangobench.pipeline.core.progress import duration, size
 
 BOUNDS: Final = ("arithmetic", "bytes", "launches")
 SHARE: Final = 0.85  # of a GPU's free memory; the rest is for libraries and fragmentation
-# More at once is slower on a CPU: activations leave the caches, and rows sorted by length are
-# padded less in small parts. Mini steps on mathematics, 4 rows against 8: TANGO and FLASH 0.97,
-# Untied 0.95, WANGO 0.87, GAU 0.86 of the time.
-_CPU_ROWS: Final = 4
-_CPU_TOKENS: Final = 2048
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +114,7 @@ def plan(recipe: Recipe, on: Chip, microbatch: int | None = None) -> dict[str, A
     """The whole plan as plain values; steps of several configs are averaged."""
     config, bf16 = recipe.model_config(), recipe.precision == "bf16"
     if on.type == "cpu":
-        fit = Fit(on_cpu(recipe.batch, recipe.context), False, 0)
+        fit = Fit(rows_on_cpu(recipe.batch, recipe.context), False, 0)
     else:
         free = int(on.memory)
         fit = fitting(config, recipe.batch, recipe.context, recipe.precision, free)
@@ -132,7 +130,7 @@ def plan(recipe: Recipe, on: Chip, microbatch: int | None = None) -> dict[str, A
                 _add(parts, name, ops, on, times / len(lengths))
             _add(parts, "optimiser", optimizer_work(config, on.type), on, 1 / len(lengths))
             copy = Op("link", "", torch.int64, 0, 9 * recipe.batch * length)
-            _add(parts, "data", Multiset({copy: 1}), on, 1 / len(lengths))
+            _add(parts, "data", Counter({copy: 1}), on, 1 / len(lengths))
     seconds = sum(part["seconds"] for part in parts.values())
     return {
         "recipe": recipe.name,
@@ -155,7 +153,7 @@ def plan(recipe: Recipe, on: Chip, microbatch: int | None = None) -> dict[str, A
 
 
 def _add(
-    parts: dict[str, dict[str, Any]], name: str, ops: Multiset[Op], on: Chip, times: float
+    parts: dict[str, dict[str, Any]], name: str, ops: Counter[Op], on: Chip, times: float
 ) -> None:
     """Add operations to a part: what they are, how long they take, and what they wait for."""
     part = parts.setdefault(name, dict.fromkeys(("launches", "flop", "bytes", "arithmetic"), 0))
@@ -220,22 +218,6 @@ class Fit(NamedTuple):
     peak_bytes: int
 
 
-def microbatch(model: LanguageModel, rows: int, context: int, precision: Precision) -> int:
-    """A power of two of rows, at most `rows`; on a GPU also decides what is recomputed."""
-    device = next(model.parameters()).device
-    if device.type == "cpu":
-        return on_cpu(rows, context)
-    free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_allocated(device)
-    fit = fitting(model.config, rows, context, precision, free)
-    crossgate.Policy.recompute = fit.recomputes
-    return fit.rows
-
-
-def on_cpu(rows: int, context: int) -> int:
-    """A power of two of rows that stay in the caches."""
-    return _power(min(rows, _CPU_ROWS, max(1, _CPU_TOKENS // context)))
-
-
 def fitting(config: ModelConfig, rows: int, context: int, precision: Precision, free: int) -> Fit:
     """The most rows whose peak is below a share of `free` bytes; one row if none is."""
     bf16 = precision == "bf16"
@@ -244,16 +226,80 @@ def fitting(config: ModelConfig, rows: int, context: int, precision: Precision, 
             one, two = (step_work(config, n, context, bf16=bf16).peak_bytes for n in (1, 2))
         if one <= SHARE * free or recompute:
             break
-    fits = _power(min(rows, 1 + max(0, int((SHARE * free - one) / max(1, two - one)))))
+    fits = power_of_two(min(rows, 1 + max(0, int((SHARE * free - one) / max(1, two - one)))))
     return Fit(fits, recompute, one + (fits - 1) * (two - one))
-
-
-def _power(number: int) -> int:
-    return 1 << (number.bit_length() - 1)
 
 
 def ran_out(error: BaseException) -> bool:
     """Whether an error means that memory ran out, on a GPU or in the CPU's allocator."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
         isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
+
+
+_TRACED: Final = 3  # steps of a profile, after one that warms up
+_GEMM: Final = 768
+_REPETITIONS: Final = 8
+_CAUSAL: Final = {"tango", "recurrent_transformer", "untied_transformer", "gau"}
+DTYPES: Final = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
+
+
+class Meter:
+    """Tokens per second and utilisation since the start of this process."""
+
+    def __init__(self, recipe: Recipe, device: str) -> None:
+        self._config = recipe.model_config()
+        self._rate = gemm_rate(device, recipe.precision)
+        self._flop = self._seconds = 0.0
+        self._tokens = 0
+
+    def add(self, batch: Batch, seconds: float) -> None:
+        self._flop += useful_flop(self._config, batch.lengths_B.tolist(), batch.targets)
+        self._seconds += seconds
+        self._tokens += batch.tokens
+
+    def __str__(self) -> str:
+        seconds = max(self._seconds, 1e-9)
+        rate = f"{self._tokens / seconds:,.0f} tokens/s"
+        share = self._flop / seconds / self._rate
+        return f"{rate} · {share:.0%} of the GEMM rate" if share else rate
+
+
+def gemm_rate(device: str, precision: str) -> float:
+    a = torch.ones(_GEMM, _GEMM, device=device, dtype=DTYPES[precision])
+    return 2.0 * _GEMM**3 / best(lambda: float((a @ a)[0, 0]))  # waits for a GPU
+
+
+def best(work: Callable[[], object]) -> float:
+    """Seconds of the fastest repetition: CPU time with one thread and no GPU, else wall time."""
+    clock = time.perf_counter if torch.get_num_threads() > 1 else time.thread_time
+    if torch.cuda.is_initialized():
+        clock = time.perf_counter
+    times = []
+    for _ in range(_REPETITIONS):
+        began = clock()
+        work()
+        times.append(clock() - began)
+    return max(min(times), 1e-9)
+
+
+def useful_flop(config: ModelConfig, lengths: list[int], targets: int) -> float:
+    """Arithmetic of one step that no implementation can do without; 0 if there is no formula."""
+    if config.arch not in SCALING:
+        return 0.0
+    total = float(targets * config.d_model * config.vocabulary)
+    for length, rows in Counter(lengths).items():
+        terms = formula(config, length)
+        pairs = terms["pairs"] * ((length + 1) / (2 * length) if config.arch in _CAUSAL else 1)
+        total += rows * (terms["projections"] + pairs + terms.get("state", 0))
+    return 2 * 3 * total
+
+
+def trace(path: Path) -> torch.profiler.profile:
+    """A profile of some steps after one that warms up, as a file for chrome://tracing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return torch.profiler.profile(
+        schedule=torch.profiler.schedule(wait=0, warmup=1, active=_TRACED, repeat=1),
+        on_trace_ready=lambda profile: profile.export_chrome_trace(str(path)),
+        profile_memory=True,
     )

@@ -1,7 +1,9 @@
-"""A run on disk and in the record: its folder, its dataset, and which code and machine made it.
+"""A run on disk and in the record: its folder, log and dataset, which code and machine made it.
 
 - A run is stored in OUT/runs/RUN and trains on OUT/DATASET-PROFILE; trained on another folder, it
   notes where that is.
+- Line i of metrics.jsonl is step i and carries its checksum. Missing, doubled or damaged lines are
+  refused, but a last line that a kill cut short is dropped; lines are synced before checkpoints.
 - `code_sha256` covers the sources that decide weights and scores; provenance is there to be read
   and never decides whether a checkpoint may be continued.
 """
@@ -10,10 +12,14 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
+import importlib.util
+import json
+import math
+import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +30,9 @@ from tangobench.errors import CorruptionError, TangobenchError, UsageError
 from tangobench.model.config import is_known
 from tangobench.model.training.recipe_files import typed
 from tangobench.model.training.recipes import Run
+from tangobench.pipeline.core import files
 from tangobench.pipeline.core.files import read_untrusted
-from tangobench.pipeline.core.hashing import digest, sha256_bytes
+from tangobench.pipeline.core.hashing import LINE, digest, seal, sha256_bytes, unseal
 from tangobench.pipeline.core.lock import NAME
 from tangobench.pipeline.core.remote import Place, place_of
 
@@ -136,3 +143,101 @@ def provenance(device: str) -> dict[str, Any]:
         "device": device if device == "cpu" else torch.cuda.get_device_name(device),
         "threads": torch.get_num_threads(),
     }
+
+
+_NUMBERS: Final = ("loss", "tokens", "seconds")  # what results are made of
+
+
+class MetricsLog:
+    """Appends to `metrics.jsonl` and, if asked for, to a folder of TensorBoard events."""
+
+    def __init__(self, path: Path, *, first_step: int, tensorboard: bool = False) -> None:
+        kept = read_metrics(path)[:first_step]
+        if len(kept) < first_step:
+            raise _corrupt(path, f"it has {len(kept):,} steps, the checkpoint {first_step:,}")
+        for left in path.parent.glob(f"{files.PARTIAL}*"):  # of a process that was killed
+            left.unlink()
+        files.write_atomic(path, b"".join(seal(row, LINE) for row in kept))
+        self._path = path
+        with files.explain_os_errors(path, 0):
+            self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._events: Any = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._events = SummaryWriter(str(path.parent / "events"), purge_step=first_step)
+
+    def write(self, row: dict[str, Any]) -> None:
+        line = seal(row, LINE)
+        with files.explain_os_errors(self._path, len(line)):
+            files.write_all(self._file, line)
+        if self._events is not None:
+            for name, value in _scalars(row):
+                self._events.add_scalar(name, value, row["step"])
+
+    def sync(self) -> None:
+        """Make all lines durable: a checkpoint never has more steps than the log."""
+        with files.explain_os_errors(self._path, 0):
+            os.fsync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+        if self._events is not None:
+            self._events.close()
+
+
+def _scalars(row: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    for name, value in row.items():
+        if isinstance(value, dict):
+            yield from ((f"{name}/{inner}", number) for inner, number in value.items())
+        elif name != "step" and isinstance(value, int | float):
+            yield name, value
+
+
+def read_metrics(path: Path, *, steps: int | None = None) -> list[dict[str, Any]]:
+    """All whole lines, none if there is no file; with `steps`, exactly that many must be there."""
+    try:
+        lines = files.read_untrusted(path, limit=files.LOG_BYTES).split(b"\n")
+    except FileNotFoundError:
+        lines = [b""]
+    except OSError as error:
+        raise _corrupt(path, str(error.strerror)) from None
+    # Files of earlier versions have no checksums at all; one line without is damage.
+    checked = any(b'"checksum"' in line for line in lines)
+    rows = [_row(line, path, number, checked) for number, line in enumerate(lines[:-1])]
+    if steps is not None and len(rows) != steps:
+        raise _corrupt(path, f"it has {len(rows):,} steps, the checkpoint {steps:,}")
+    return rows
+
+
+def _row(line: bytes, path: Path, number: int, checked: bool) -> dict[str, Any]:
+    try:
+        row: dict[str, Any] = unseal(line + b"\n", LINE) if checked else json.loads(line)
+        step = row["step"]
+        whole = isinstance(row["config"], str) and all(
+            type(row[name]) in (int, float) and math.isfinite(row[name]) for name in _NUMBERS
+        )
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        raise _corrupt(path, f"line {number + 1} is damaged or edited") from None
+    if type(step) is not int or step != number or not whole:
+        raise _corrupt(path, f"line {number + 1} is not step {number} with its loss and times")
+    return row
+
+
+def _corrupt(path: Path, why: str) -> CorruptionError:
+    return CorruptionError(
+        f"{path}: {why}",
+        kind="metrics-corrupt",
+        fix="restore the file, or remove the run's folder and train it again",
+        path=str(path),
+    )
+
+
+def require_tensorboard() -> None:
+    """Say that the package is missing before anything is written."""
+    if importlib.util.find_spec("tensorboard") is None:
+        raise UsageError(
+            "--tensorboard needs the tensorboard package",
+            kind="missing-extra",
+            fix="pip install tensorboard (metrics.jsonl is written without it)",
+        )

@@ -26,12 +26,19 @@ from tangobench.errors import InputError, ResourceError, UsageError
 from tangobench.model import build
 from tangobench.model.kernels import crossgate
 from tangobench.model.language import LanguageModel
-from tangobench.model.training import checkpoint, metrics, optim, plan
-from tangobench.model.training.distributed import World, world
-from tangobench.model.training.loader import Batch, Loader
+from tangobench.model.training import checkpoint, optim, plan
+from tangobench.model.training.loader import POINTS, Batch, Loader, Validation, rows_at_once
+from tangobench.model.training.optim import World, world
 from tangobench.model.training.recipe_files import as_toml
 from tangobench.model.training.recipes import RECIPES, Precision, Run
-from tangobench.model.training.runs import DATASET, dataset_place, provenance, run_folder
+from tangobench.model.training.runs import (
+    DATASET,
+    MetricsLog,
+    dataset_place,
+    provenance,
+    require_tensorboard,
+    run_folder,
+)
 from tangobench.pipeline.core.files import exclusive, explain_os_errors, write_atomic
 from tangobench.pipeline.core.progress import Reporter, units
 from tangobench.pipeline.core.remote import place_of
@@ -48,7 +55,9 @@ class Options:
 
     out: Path
     device: str = "cpu"
-    microbatch: int | None = None  # rows at once; None: see `plan`, halved when memory runs out
+    microbatch: int | None = (
+        None  # rows at once; None: see `rows_at_once`, halved when memory runs out
+    )
     checkpoint_every: int | None = None
     stop_at: int | None = None  # a checkpoint, and the end, after so many steps of the run
     tensorboard: bool = False
@@ -62,7 +71,7 @@ def train(run: Run, options: Options, reporter: Reporter | None = None) -> Path:
     folder = run_folder(options.out, run)
     dataset = dataset_of(run, options.out, options.data)
     if options.tensorboard:
-        metrics.require_tensorboard()
+        require_tensorboard()
     with contextlib.ExitStack() as stack:
         peers = stack.enter_context(world(options.device))
         if peers.leads:
@@ -72,7 +81,7 @@ def train(run: Run, options: Options, reporter: Reporter | None = None) -> Path:
         loader = stack.enter_context(Loader(dataset, seed=run.order_seed, **sizes))
         trainer = Trainer(run, options, loader, peers, reporter or Reporter(quiet=True))
         if peers.leads and options.validate_every != 0:
-            trainer.validation = metrics.Validation(dataset, run.recipe)
+            trainer.validation = Validation(dataset, run.recipe)
         stack.enter_context(_stopped_by_sigterm(trainer))
         trainer.train()
     return folder
@@ -153,13 +162,13 @@ class Trainer:
         self.model = build(config, seed=run.init_seed, device=device, dtype=dtype)
         self.optimizer = optim.make_optimizer(self.model, recipe)
         rows = -(-recipe.batch // peers.size)
-        self.microbatch = options.microbatch or plan.microbatch(
+        self.microbatch = options.microbatch or rows_at_once(
             self.model, rows, recipe.context, recipe.precision
         )
         default = min(1000, max(10, recipe.steps // CHECKPOINTS_PER_RUN))
         self.checkpoint_every = options.checkpoint_every or default
-        self.validate_every = options.validate_every or max(1, recipe.steps // metrics.POINTS)
-        self.validation: metrics.Validation | None = None
+        self.validate_every = options.validate_every or max(1, recipe.steps // POINTS)
+        self.validation: Validation | None = None
         # Nothing draws from the global generator; seeded, its state in checkpoints is a constant.
         torch.manual_seed(run.init_seed)
         self._resume()
@@ -175,7 +184,7 @@ class Trainer:
             return
         if first:
             self.reporter.say(f"{self.run.name}: going on from step {first:,}")
-        meter = None if self.reporter.quiet else metrics.Meter(self.run.recipe, self.options.device)
+        meter = None if self.reporter.quiet else plan.Meter(self.run.recipe, self.options.device)
         self.reporter.start(self.run.name, last, last, noun="step")
         for _ in range(first):
             self.reporter.advance(1.0, reused=True)
@@ -183,10 +192,10 @@ class Trainer:
             log = profile = None
             if self.peers.leads:
                 path, sinks = self.folder / "metrics.jsonl", self.options.tensorboard
-                log = metrics.MetricsLog(path, first_step=first, tensorboard=sinks)
+                log = MetricsLog(path, first_step=first, tensorboard=sinks)
                 stack.enter_context(contextlib.closing(log))
             if self.options.trace:
-                profile = stack.enter_context(metrics.trace(self.folder / "trace.json"))
+                profile = stack.enter_context(plan.trace(self.folder / "trace.json"))
             while self.loader.step < last:
                 row = self._logged_step(next(self.loader), last, log, meter)
                 if profile is not None:
@@ -195,7 +204,7 @@ class Trainer:
         self.reporter.say(f"{self.run.name}: {self._state(row)} · {meter}")
 
     def _logged_step(
-        self, batch: Batch, last: int, log: metrics.MetricsLog | None, meter: metrics.Meter | None
+        self, batch: Batch, last: int, log: MetricsLog | None, meter: plan.Meter | None
     ) -> dict[str, Any]:
         """A step with all that is written down about it, and a checkpoint where it is due."""
         row = self._step(batch)
@@ -301,7 +310,7 @@ class Trainer:
                 hashed.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
         return hashed.hexdigest()
 
-    def _save(self, log: metrics.MetricsLog | None) -> None:
+    def _save(self, log: MetricsLog | None) -> None:
         if log is not None:
             log.sync()
         if self.peers.leads:

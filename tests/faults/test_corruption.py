@@ -200,7 +200,7 @@ def read_run(out: Path, name: str = "one") -> None:
     from tangobench.eval.scoring.result_files import read_results
     from tangobench.eval.scoring.results import final_checkpoint
     from tangobench.model.training import checkpoint
-    from tangobench.model.training.metrics import read_metrics
+    from tangobench.model.training.runs import read_metrics
 
     folder = out / "runs" / f"{name}-s17-101"
     for path in sorted((folder / "checkpoints").glob("step-*.json")):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tangobench.model.training.metrics import read_metrics
+from tangobench.model.training.runs import read_metrics
 
 pytestmark = pytest.mark.faults
 

@@ -43,7 +43,7 @@ SOURCES, STORE = "pipeline/fineweb/sources", "pipeline/core/store.py"
 DOOR, ROWS = "pipeline/core/files.py", "pipeline/core/shards.py"
 SHARDS, PUBLISHING = "pipeline/core/shard_reader.py", "pipeline/core/publish.py"
 KERNEL, NLL = "model/kernels/crossgate.py", "model/language.py"
-WORLD, HOSTILE = "model/training/distributed.py", "faults/test_own_data.py"
+WORLD, HOSTILE = "model/training/optim.py", "faults/test_own_data.py"
 READERS, CONVERT = "pipeline/fineweb/own/readers.py", "pipeline/fineweb/own/convert.py"
 
 NEWER = [

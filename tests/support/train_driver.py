@@ -28,8 +28,7 @@ from training import EVERY, STEPS, options, tiny_run
 
 from tangobench.errors import ResourceError
 from tangobench.model.training import checkpoint
-from tangobench.model.training.metrics import read_metrics
-from tangobench.model.training.runs import run_folder
+from tangobench.model.training.runs import read_metrics, run_folder
 from tangobench.model.training.train import train
 from tangobench.pipeline.core.files import PARTIAL
 

@@ -15,7 +15,7 @@ import time
 import pytest
 
 from tangobench.model.training import checkpoint
-from tangobench.model.training.metrics import read_metrics
+from tangobench.model.training.runs import read_metrics
 
 RUN = "sample-dm_math-untied_transformer-s17-101"
 WORDS = ("--recipe", "sample-dm_math-untied_transformer", "--checkpoint-every", "3")

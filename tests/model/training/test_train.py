@@ -23,12 +23,11 @@ from tangobench.errors import InputError, MismatchError, ResourceError, UsageErr
 from tangobench.model import build
 from tangobench.model.config import ARCHS
 from tangobench.model.language import LanguageModel
-from tangobench.model.training import checkpoint, plan
-from tangobench.model.training.distributed import World
+from tangobench.model.training import checkpoint, loader
 from tangobench.model.training.loader import Loader
-from tangobench.model.training.metrics import read_metrics
+from tangobench.model.training.optim import World
 from tangobench.model.training.recipes import RECIPES, Run
-from tangobench.model.training.runs import find_run_folder
+from tangobench.model.training.runs import find_run_folder, read_metrics
 from tangobench.model.training.train import Options, _stopped_by_sigterm, accumulate, train
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.reading import open_dataset
@@ -213,9 +212,9 @@ def test_on_a_cpu_the_rows_at_once_depend_on_the_recipe_alone(monkeypatch):
     """Other microbatches round differently: a resumed run must not go by what is free now."""
     model = build(RECIPES["mini-dm_math-tango"].model_config())
     monkeypatch.setattr(os, "sysconf", lambda name: 1)  # a machine without any memory
-    assert plan.microbatch(model, 32, 256, "fp32") == 4
-    assert plan.microbatch(model, 6, 256, "fp32") == 4
-    assert plan.microbatch(model, 32, 8192, "fp32") == 1
+    assert loader.rows_at_once(model, 32, 256, "fp32") == 4
+    assert loader.rows_at_once(model, 6, 256, "fp32") == 4
+    assert loader.rows_at_once(model, 32, 8192, "fp32") == 1
 
 
 def test_memory_that_runs_out_anywhere_is_no_traceback(out, monkeypatch, capsys):

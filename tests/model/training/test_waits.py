@@ -11,8 +11,8 @@ from tangobench.errors import InputError
 from tangobench.model import build
 from tangobench.model.kernels import crossgate
 from tangobench.model.language import product
-from tangobench.model.training.distributed import World
 from tangobench.model.training.loader import Batch
+from tangobench.model.training.optim import World
 from tangobench.model.training.recipes import RECIPES
 from tangobench.model.training.train import accumulate
 

@@ -15,8 +15,9 @@ from tangobench.eval.scoring.nll import score
 from tangobench.eval.scoring.results import load_model
 from tangobench.model.config import ARCHS, matched
 from tangobench.model.training import checkpoint
-from tangobench.model.training.loader import Stream
-from tangobench.model.training.metrics import Validation, read_metrics, useful_flop
+from tangobench.model.training.loader import Stream, Validation
+from tangobench.model.training.plan import useful_flop
+from tangobench.model.training.runs import read_metrics
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.reading import open_dataset

@@ -10,8 +10,8 @@ import pytest
 from training import tiny_run
 
 from tangobench.errors import UsageError
-from tangobench.model.training import metrics
-from tangobench.model.training.metrics import MetricsLog, read_metrics
+from tangobench.model.training import runs
+from tangobench.model.training.runs import MetricsLog, read_metrics
 from tangobench.model.training.train import Options, train
 
 
@@ -75,7 +75,7 @@ def test_events_hold_the_numbers(tmp_path, monkeypatch):
 
 def test_without_tensorboard_nothing_is_written(tmp_path, monkeypatch, make_toy_math):
     make_toy_math(tmp_path)
-    monkeypatch.setattr(metrics.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(runs.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="tensorboard"):
         train(tiny_run(), Options(out=tmp_path, tensorboard=True))
     assert not (tmp_path / "runs").exists()
