@@ -29,10 +29,10 @@ import pyarrow as pa
 from tangobench.pipeline.core.build import Job, Output, Stage, Unit
 from tangobench.pipeline.core.store import Store, open_store
 from tangobench.pipeline.fineweb.decisions import audit_leaks, decide
-from tangobench.pipeline.fineweb.documents import number_units
-from tangobench.pipeline.fineweb.keys import pack_keys
+from tangobench.pipeline.fineweb.keys import pack_keys, partitions_for
 from tangobench.pipeline.fineweb.parquet import read_sample
-from tangobench.pipeline.fineweb.resolve import partitions_for, resolve
+from tangobench.pipeline.fineweb.resolve import resolve
+from tangobench.pipeline.fineweb.units import number_units
 
 sys.path.insert(0, str(Path(__file__).parent))
 from side_by_side import (

@@ -27,8 +27,9 @@ from tangobench.pipeline.core.arrays import NDArray, Section, Sections
 from tangobench.pipeline.core.build import Arguments, Job, Output, Record, SideFile, Stage, Streamed
 from tangobench.pipeline.core.hashing import RowsHasher, Sink
 from tangobench.pipeline.core.store import Store
-from tangobench.pipeline.fineweb import dedup
-from tangobench.pipeline.fineweb.documents import (
+from tangobench.pipeline.fineweb.keys import FINE, KEY_ROW, by_part, key_rows, part_of
+from tangobench.pipeline.fineweb.spec import dump_name
+from tangobench.pipeline.fineweb.units import (
     PARTITIONS,
     REASONS,
     TRAIN,
@@ -40,8 +41,6 @@ from tangobench.pipeline.fineweb.documents import (
     run_units,
     sections,
 )
-from tangobench.pipeline.fineweb.keys import FINE
-from tangobench.pipeline.fineweb.spec import dump_name
 
 FILE_ROWS: Final = 1 << 17  # documents per file, until there are
 TOGETHER: Final = 1 << 20  # keys of validation that one unit of the audit sorts
@@ -82,7 +81,7 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output[DecisionsResult
     train, found = documents.partition == TRAIN, []
     for side in (train, documents.partition == VALIDATION):
         linked = side & (documents.status == FINE)
-        keys, ends = dedup.key_rows(documents.url, documents.content, linked, args.parts)
+        keys, ends = key_rows(documents.url, documents.content, linked, args.parts)
         bounds += [bounds[-1] + keys.itemsize * end for end in ends[1:]]
         found.append(keys)
     kinds = np.stack([documents.partition, documents.kept, documents.reason], axis=1)
@@ -125,7 +124,7 @@ def write_file(rows: tuple[Section, ...], store: Store) -> Streamed[build.TableR
 def id_parts(ids: Iterable[str], parts: int) -> NDArray:
     """The number of the decisions file that each id belongs to."""
     hashes = np.array([xxhash.xxh3_64_intdigest(ident.encode()) for ident in ids], np.uint64)
-    return dedup.part_of(hashes, parts).astype(np.int64)
+    return part_of(hashes, parts).astype(np.int64)
 
 
 def doc_indices(documents: Documents, first: Sequence[int]) -> NDArray:
@@ -141,7 +140,7 @@ def doc_indices(documents: Documents, first: Sequence[int]) -> NDArray:
 def _by_part(documents: Documents, parts: int) -> tuple[NDArray, list[int]]:
     if parts == 1:
         return np.arange(len(documents)), [0, len(documents)]
-    return dedup.by_part(id_parts(documents.ident.to_pylist(), parts), parts)
+    return by_part(id_parts(documents.ident.to_pylist(), parts), parts)
 
 
 def first_indices(records: Sequence[Record[DecisionsResult]]) -> NDArray:
@@ -302,7 +301,7 @@ def find_leaks(args: AuditArgs, store: Store) -> Output[AuditResult]:
 
 
 def _key_rows(sections: Iterable[Section], store: Store) -> NDArray:
-    return np.frombuffer(b"".join(store.read(*section) for section in sections), dedup.KEY_ROW)
+    return np.frombuffer(b"".join(store.read(*section) for section in sections), KEY_ROW)
 
 
 AUDIT: Final = Stage("fineweb-audit", 4, find_leaks)

@@ -25,8 +25,8 @@ from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import packing
 from tangobench.pipeline.fineweb.decisions import doc_indices
-from tangobench.pipeline.fineweb.documents import TRAIN, Documents, DocumentUnit
 from tangobench.pipeline.fineweb.packing import Ids, TokenKind, Wave, order_hashes, write_ids
+from tangobench.pipeline.fineweb.units import TRAIN, Documents, DocumentUnit
 from tangobench.pipeline.tokenizer.use import GPT2, Choice
 
 BATCH_ROWS: Final = 64  # one mebibyte of tokens at 8,192 per row

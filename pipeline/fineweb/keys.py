@@ -27,7 +27,6 @@ from tangobench.pipeline.core.build import Arguments, Output, Stage, Streamed
 from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import parquet
-from tangobench.pipeline.fineweb.dedup import key_rows
 from tangobench.pipeline.fineweb.packing import Encoding, Ids, order_hashes, write_ids
 from tangobench.pipeline.fineweb.parquet import Reading
 from tangobench.pipeline.fineweb.spec import dump_order
@@ -332,3 +331,48 @@ def _bad_row(name: str, row: int, what: str, kind: str, fix: str) -> InputError:
 
 
 KEYS: Final = Stage("fineweb-keys", 3, make_keys)
+
+
+KEY_ROW: Final = np.dtype([("high", "<u8"), ("low", "<u8"), ("document", "<u4")])
+
+
+def part_of(high: NDArray, parts: int) -> NDArray:
+    """The hash partition of a key (or any 64-bit hash), 0..parts-1."""
+    return ((high >> np.uint64(32)) * np.uint64(parts)) >> np.uint64(32)
+
+
+def by_part(part: NDArray, parts: int) -> tuple[NDArray, list[int]]:
+    """The stable order of rows by partition, and where each partition begins in it."""
+    order = np.argsort(part, kind="stable")
+    return order, np.searchsorted(part[order], np.arange(parts + 1, dtype=part.dtype)).tolist()
+
+
+def changes(*columns: NDArray) -> NDArray:
+    """True where a row differs from the one before it, and at the first."""
+    first = np.ones(len(columns[0]), np.bool_)
+    first[1:] = np.any([column[1:] != column[:-1] for column in columns], axis=0)
+    return first
+
+
+def key_rows(
+    url: NDArray, content: NDArray, linked: NDArray, parts: int
+) -> tuple[NDArray, list[int]]:
+    """(key, document) rows of the linked documents ordered by partition, and where each begins.
+
+    `url` and `content` are (documents, 2) keys; a key of zeros links nothing.
+    """
+    documents = np.flatnonzero(linked).astype(np.uint32)
+    rows = np.empty(2 * len(documents), KEY_ROW)
+    both = np.concatenate([url[linked], content[linked]])
+    rows["high"], rows["low"] = both[:, 0], both[:, 1]
+    rows["document"] = np.tile(documents, 2)
+    rows = rows[both.any(axis=1)]
+    order, bounds = by_part(part_of(rows["high"], parts), parts)
+    return rows[order], bounds
+
+
+PART_ROWS: Final = 5_000_000  # rows per partition: two keys each, about 500 MB while sorting
+
+
+def partitions_for(rows: int) -> int:
+    return max(1, -(-rows // PART_ROWS))

@@ -27,8 +27,9 @@ from tangobench.pipeline.core.arrays import NDArray, Section, Sections
 from tangobench.pipeline.core.build import Arguments, Job, Output, SideFile, Stage
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb.decisions import publish_tables, side_files
-from tangobench.pipeline.fineweb.dedup import by_part
-from tangobench.pipeline.fineweb.documents import (
+from tangobench.pipeline.fineweb.keys import by_part
+from tangobench.pipeline.fineweb.spec import NearEngine, NearMode
+from tangobench.pipeline.fineweb.units import (
     VALIDATION,
     DocumentUnit,
     bounds_of,
@@ -36,7 +37,6 @@ from tangobench.pipeline.fineweb.documents import (
     run_units,
     sections,
 )
-from tangobench.pipeline.fineweb.spec import NearEngine, NearMode
 
 FILE_ROWS: Final = 1 << 22  # documents of the input per file of pairs, until there are
 MOST_FILES: Final = 32  # files: more would be a range read per file and unit, for nothing

@@ -12,15 +12,15 @@ from typing import Any, Final
 from tangobench.pipeline.core.progress import duration
 from tangobench.pipeline.core.progress import size as shown
 from tangobench.pipeline.fineweb import sample as fineweb_sample
-from tangobench.pipeline.fineweb.dedup import TOGETHER
-from tangobench.pipeline.fineweb.inputs import list_source
+from tangobench.pipeline.fineweb.build import ONE_LEVEL
+from tangobench.pipeline.fineweb.keys import PART_ROWS, partitions_for
 from tangobench.pipeline.fineweb.near_duplicates import BATCH_BYTES
 from tangobench.pipeline.fineweb.packing import BYTES_PER_TOKEN, one_pass
 from tangobench.pipeline.fineweb.parquet import Promise, promised
-from tangobench.pipeline.fineweb.resolve import PART_ROWS, partitions_for
+from tangobench.pipeline.fineweb.resolve import TOGETHER
 from tangobench.pipeline.fineweb.sources import hub_name
 from tangobench.pipeline.fineweb.spec import Spec, config_folder
-from tangobench.pipeline.fineweb.stream import ONE_LEVEL
+from tangobench.pipeline.fineweb.units import list_source
 
 # (rows, Parquet bytes) of parts of HuggingFaceFW/fineweb-edu; one dump is the average of 95.
 # Files have about 2 GB, row groups 1,000 rows.

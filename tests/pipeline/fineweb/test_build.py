@@ -142,8 +142,8 @@ def test_names_and_places_do_not_change_the_root(corpus, tmp_path):
 def test_row_groups_and_partitions_do_not_change_decisions(corpus, tmp_path, monkeypatch):
     few = corpus[:1200]
     one = build(tmp_path / "o1", write_parquet(tmp_path / "a.parquet", few, rows=5000))
-    monkeypatch.setattr("tangobench.pipeline.fineweb.resolve.PART_ROWS", 150)
-    monkeypatch.setattr("tangobench.pipeline.fineweb.dedup.TOGETHER", 40)
+    monkeypatch.setattr("tangobench.pipeline.fineweb.keys.PART_ROWS", 150)
+    monkeypatch.setattr("tangobench.pipeline.fineweb.resolve.TOGETHER", 40)
     monkeypatch.setattr("tangobench.pipeline.fineweb.decisions.FILE_ROWS", 300)
     many = build(tmp_path / "o2", write_parquet(tmp_path / "b.parquet", few, rows=100))
     rows = [read_decisions(built.folder) for built in (one, many)]
@@ -198,7 +198,7 @@ def test_waves_do_not_change_rows(corpus, built, tmp_path):
 def test_a_low_guess_needs_a_second_wave(corpus, built, tmp_path, monkeypatch):
     monkeypatch.setattr("tangobench.pipeline.fineweb.packing.BYTES_PER_TOKEN", 0.5)
     source = write_parquet(tmp_path / "all.parquet", corpus)
-    monkeypatch.setattr("tangobench.pipeline.fineweb.stream._BUCKET_TOKENS", (1, 700))
+    monkeypatch.setattr("tangobench.pipeline.fineweb.build._BUCKET_TOKENS", (1, 700))
     few = build(tmp_path / "out", source, overrides={"train_rows": 9})
     rows, whole = (open_dataset(b.folder).rows("default", "train") for b in (few, built))
     for number in range(9):

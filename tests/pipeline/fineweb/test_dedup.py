@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from tangobench.pipeline.fineweb import dedup
-from tangobench.pipeline.fineweb.dedup import components, connect
+from tangobench.pipeline.fineweb import resolve
+from tangobench.pipeline.fineweb.keys import key_rows
+from tangobench.pipeline.fineweb.resolve import components, connect
+from tangobench.pipeline.fineweb.units import REASONS
 
 TRAIN_THROUGH = 202340
 
@@ -28,7 +30,7 @@ def scipy_labels(count, left, right):
 
 def spilled(left, right, *, nodes, together):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dedup, "TOGETHER", together)
+        patch.setattr(resolve, "TOGETHER", together)
         ranges = list(components([(left, right)], nodes=nodes))
     return np.concatenate([r[0] for r in ranges]), np.concatenate([r[1] for r in ranges])
 
@@ -84,7 +86,7 @@ def test_group_edges_link_exactly_equal_keys(keys):
     """Few distinct halves, so that keys agree in one half only: both must be compared."""
     high = np.array([k[0] for k in keys], np.uint64)
     low = np.array([k[1] for k in keys], np.uint64)
-    edges = dedup.group_edges(high, low, np.arange(len(keys)))
+    edges = resolve.group_edges(high, low, np.arange(len(keys)))
     labels = scipy_labels(len(keys), *edges) if keys else []
     for i, left in enumerate(keys):
         for j, right in enumerate(keys):
@@ -137,9 +139,9 @@ def run_pipeline(docs, parts):
     content = np.array([[9, d["content"]] for d in docs], np.uint64).reshape(-1, 2)
     url[:, 0] = url[:, 1] * 0x1234567812345678  # spread over the partitions
     content[:, 0] = content[:, 1] * 0x0FEDCBA987654321
-    rows, bounds = dedup.key_rows(url, content, np.ones(len(docs), bool), parts)
+    rows, bounds = key_rows(url, content, np.ones(len(docs), bool), parts)
     edges = [
-        dedup.group_edges(part["high"], part["low"], part["document"].astype(np.int64))
+        resolve.group_edges(part["high"], part["low"], part["document"].astype(np.int64))
         for part in (rows[a:b] for a, b in itertools.pairwise(bounds))
     ]
     nodes, roots = connect(*(np.concatenate(side) for side in zip(*edges, strict=True)))
@@ -166,7 +168,7 @@ def run_pipeline(docs, parts):
 def test_decisions_equal_brute_force(docs, parts):
     label, expected = brute_force(docs)
     frame = run_pipeline(docs, parts)
-    decided = dedup.decide(frame, train_through=TRAIN_THROUGH, duplicates="drop")
+    decided = resolve.decide(frame, train_through=TRAIN_THROUGH, duplicates="drop")
     for i, row in enumerate(decided.iter_rows(named=True)):
         validation, earliest, representative = expected[i]
         assert (row["validation"], row["representative"]) == (validation, representative)
@@ -177,7 +179,7 @@ def test_decisions_equal_brute_force(docs, parts):
         by_component.setdefault(label[i], set()).add(name)
     assert all(len(names) == 1 for names in by_component.values())
     assert decided["kept"].sum() == len(by_component)
-    everyone = dedup.decide(frame, train_through=TRAIN_THROUGH, duplicates="reassign")
+    everyone = resolve.decide(frame, train_through=TRAIN_THROUGH, duplicates="reassign")
     assert everyone["kept"].all()
     assert everyone["validation"].to_list() == decided["validation"].to_list()
 
@@ -190,7 +192,7 @@ def test_input_order_changes_nothing(docs, random):
 
     def outcome(rows):
         frame = run_pipeline(rows, 3)
-        decided = dedup.decide(frame, train_through=TRAIN_THROUGH, duplicates="drop")
+        decided = resolve.decide(frame, train_through=TRAIN_THROUGH, duplicates="drop")
         keep = ~decided["repeated"]
         wanted = ["kept", "reason", "validation", "representative", "component_low"]
         records = [repr(sorted((k, v) for k, v in r.items() if k != "date")) for r in rows]
@@ -208,7 +210,7 @@ def test_input_order_changes_nothing(docs, random):
 def test_the_same_record_twice_counts_once():
     doc = {"dump": 202340, "date": None, "id": "a", "url": 1, "content": 1}
     again = {**doc, "date": "2023-01-01"}
-    decided = dedup.decide(
+    decided = resolve.decide(
         run_pipeline([doc, again, {**doc, "id": "b"}], 1),
         train_through=TRAIN_THROUGH,
         duplicates="drop",
@@ -227,8 +229,8 @@ def test_reasons_say_what_is_shared_with_the_representative():
         {**base, "id": "e", "url": 3, "content": 2},
         {**base, "id": "f", "url": 0, "content": 1},
     ]
-    decided = dedup.decide(run_pipeline(docs, 2), train_through=TRAIN_THROUGH, duplicates="drop")
-    assert [dedup.REASONS[code] for code in decided["reason"]] == [
+    decided = resolve.decide(run_pipeline(docs, 2), train_through=TRAIN_THROUGH, duplicates="drop")
+    assert [REASONS[code] for code in decided["reason"]] == [
         "earliest",
         "duplicate-url-and-content",
         "duplicate-content",
@@ -245,6 +247,6 @@ def test_one_hop_matching_would_leak():
         {"dump": 202350, "date": None, "id": "B", "url": 1, "content": 2},
         {"dump": 202350, "date": None, "id": "C", "url": 2, "content": 2},
     ]
-    decided = dedup.decide(run_pipeline(docs, 3), train_through=TRAIN_THROUGH, duplicates="drop")
+    decided = resolve.decide(run_pipeline(docs, 3), train_through=TRAIN_THROUGH, duplicates="drop")
     assert decided["validation"].to_list() == [False, False, False]
     assert decided["representative"].to_list() == ["A", "A", "A"]

@@ -16,11 +16,11 @@ from tangobench.errors import CorruptionError
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.build import Job, Stage
 from tangobench.pipeline.core.store import open_store
-from tangobench.pipeline.fineweb import decisions, dedup
-from tangobench.pipeline.fineweb.documents import DocumentUnit
-from tangobench.pipeline.fineweb.keys import pack_keys
+from tangobench.pipeline.fineweb import decisions
+from tangobench.pipeline.fineweb.keys import KEY_ROW, pack_keys
 from tangobench.pipeline.fineweb.parquet import read_sample
 from tangobench.pipeline.fineweb.resolve import DecideArgs, decide_unit
+from tangobench.pipeline.fineweb.units import DocumentUnit
 
 NO_URLS = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
 
@@ -120,7 +120,7 @@ def test_a_unit_of_the_audit_reads_no_more_when_validation_grows(tmp_path, monke
         steps = [slice(base, base + 250) for base in range(0, 500 + late, 250)]
         units = [make_unit(store, dumps[s], url[s], content[s], s.start) for s in steps]
         assert audit(store, units)["validation_keys"] == 2 * late
-        assert sum(read) == dedup.KEY_ROW.itemsize * 2 * (500 + late)  # every key once
+        assert sum(read) == KEY_ROW.itemsize * 2 * (500 + late)  # every key once
         most.append(max(read))
     assert most[1] < 1.2 * most[0]
 
@@ -146,7 +146,7 @@ def test_the_audit_of_a_unit_at_paper_size(tmp_path):
     sides, tasks = list[tuple[arrays.Section, ...]](), 26_000_000 / decisions.TOGETHER
     for documents in (13_000_000, 9_700_000):  # a dump, and the training documents of a sample
         units = documents // 12_000  # documents in 32 MiB of text
-        keys = np.zeros(round(2 * documents / tasks), dedup.KEY_ROW)
+        keys = np.zeros(round(2 * documents / tasks), KEY_ROW)
         keys["high"], keys["low"] = random_keys(len(keys), documents).T
         address = store.put(f"{documents}".ljust(64, "0"), keys, {}).address
         cuts = (np.linspace(0, len(keys), units + 1).astype(int) * keys.itemsize).tolist()

@@ -14,7 +14,7 @@ from tangobench.pipeline.core.build import Job
 from tangobench.pipeline.core.lock import differences, read_lock
 from tangobench.pipeline.core.spec import load_spec, manifest_file
 from tangobench.pipeline.core.store import open_store
-from tangobench.pipeline.fineweb import encode, inputs, packing, plan
+from tangobench.pipeline.fineweb import encode, packing, plan, units
 from tangobench.pipeline.fineweb.spec import Spec
 from tangobench.pipeline.tokenizer.use import GPT2
 
@@ -57,12 +57,12 @@ def test_any_unit_size(corpus, reference, tmp_path, unit_bytes):
 @pytest.mark.parametrize("rows", [9, 1000], ids=["some", "all"])
 def test_one_pass_or_two(corpus, tmp_path, monkeypatch, duplicates, rows):
     """Which it is cannot be seen in the lock, counts of the tokens beyond the rows included."""
-    monkeypatch.setattr("tangobench.pipeline.fineweb.stream._BUCKET_TOKENS", (1, 700))
+    monkeypatch.setattr("tangobench.pipeline.fineweb.build._BUCKET_TOKENS", (1, 700))
     overrides = {**NEAR, "duplicates": duplicates, "train_rows": rows, "near_duplicates": "drop"}
     built, indexed, original = {}, [], encode._pointer
     monkeypatch.setattr(encode, "_pointer", lambda *args: indexed.append(args) or original(*args))
     for once in (True, False):
-        monkeypatch.setattr(inputs, "one_pass", lambda *_, once=once: once)
+        monkeypatch.setattr(units, "one_pass", lambda *_, once=once: once)
         built[once] = build(tmp_path / str(once), corpus, overrides=overrides)
         assert bool(indexed) == once
         indexed.clear()
@@ -71,7 +71,7 @@ def test_one_pass_or_two(corpus, tmp_path, monkeypatch, duplicates, rows):
 
 def test_the_sample_in_one_pass_or_two(tmp_path, monkeypatch):
     for once in (True, False):
-        monkeypatch.setattr(inputs, "one_pass", lambda *_, once=once: once)
+        monkeypatch.setattr(units, "one_pass", lambda *_, once=once: once)
         built = api.build("fineweb", "sample", out=str(tmp_path / str(once)))
         assert built.lock.root == read_lock(manifest_file("fineweb.sample.lock.json")).root
 
@@ -92,7 +92,7 @@ def test_the_plan_is_for_the_way_that_the_build_goes(corpus, tmp_path, source):
     for share in (0.5, 0.7, 0.8, 0.9, 0.98, 1.02, 1.2):
         over = {**plain, "train_rows": int(share * threshold)}
         spec = load_spec(Spec, "fineweb", "sample", over)
-        found = inputs.find_inputs(spec, where, Job(open_store(str(tmp_path / "s"))), GPT2)
+        found = units.find_inputs(spec, where, Job(open_store(str(tmp_path / "s"))), GPT2)
         once = found.units[0].encoding is not None
         assert round(plan.plan(spec, where, 1)["read_bytes"] / given.size) == (2 if once else 3)
         ways.append(once)
@@ -145,14 +145,14 @@ def test_a_shuffle_in_two_levels(corpus, reference, tmp_path, monkeypatch, merge
 
     original = Job.run
     monkeypatch.setattr(Job, "run", run)
-    monkeypatch.setattr("tangobench.pipeline.fineweb.stream.ONE_LEVEL", 1)
-    monkeypatch.setattr("tangobench.pipeline.fineweb.stream.MERGE_BYTES", merge_bytes)
-    monkeypatch.setattr("tangobench.pipeline.fineweb.stream._BUCKET_TOKENS", (1, 700))
+    monkeypatch.setattr("tangobench.pipeline.fineweb.build.ONE_LEVEL", 1)
+    monkeypatch.setattr("tangobench.pipeline.fineweb.build.MERGE_BYTES", merge_bytes)
+    monkeypatch.setattr("tangobench.pipeline.fineweb.build._BUCKET_TOKENS", (1, 700))
     same(build(tmp_path, corpus, overrides=NEAR), reference)
     assert ran.count("fineweb-merge-tokens") > 4
 
 
 def test_hash_partitions_and_spilling(corpus, reference, tmp_path, monkeypatch):
-    monkeypatch.setattr("tangobench.pipeline.fineweb.resolve.PART_ROWS", 90)
-    monkeypatch.setattr("tangobench.pipeline.fineweb.dedup.TOGETHER", 20)
+    monkeypatch.setattr("tangobench.pipeline.fineweb.keys.PART_ROWS", 90)
+    monkeypatch.setattr("tangobench.pipeline.fineweb.resolve.TOGETHER", 20)
     same(build(tmp_path, corpus, overrides=NEAR), reference)

@@ -9,8 +9,7 @@ import pytest
 from simulated_cluster import Bounds, Cluster, Corpus, Exceeded
 
 from tangobench.pipeline.core.spec import load_spec
-from tangobench.pipeline.fineweb import stream
-from tangobench.pipeline.fineweb.build import build
+from tangobench.pipeline.fineweb import build as stages
 from tangobench.pipeline.fineweb.spec import Spec
 
 WHOLE = (
@@ -33,7 +32,7 @@ def simulate(folder, size):
         (folder / f"{number:05d}.parquet").touch()
     spec = load_spec(Spec, "fineweb", "paper", {"train_rows": corpus.rows})
     cluster = Cluster(corpus, bounds)
-    return cluster, lambda: build(spec, str(folder), cluster.job())
+    return cluster, lambda: stages.build(spec, str(folder), cluster.job())
 
 
 @sizes
@@ -49,7 +48,7 @@ def test_the_driver_stays_within_its_bounds(tmp_path, size):
 
 @sizes
 def test_one_level_breaks_the_bounds(tmp_path, size, monkeypatch):
-    monkeypatch.setattr(stream, "ONE_LEVEL", 1 << 60)
+    monkeypatch.setattr(stages, "ONE_LEVEL", 1 << 60)
     _, run = simulate(tmp_path, size)
     with pytest.raises(Exceeded):
         run()

@@ -12,8 +12,8 @@ from tangobench import cli
 from tangobench.errors import UsageError
 from tangobench.pipeline.core.spec import as_dict, load_spec
 from tangobench.pipeline.fineweb import plan
-from tangobench.pipeline.fineweb.inputs import list_source
 from tangobench.pipeline.fineweb.spec import Spec, config_folder
+from tangobench.pipeline.fineweb.units import list_source
 
 
 def test_the_plan_of_all_of_fineweb_edu_says_its_settings():
