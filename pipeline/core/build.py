@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypedDict, TypeVar
 
 from tangobench.errors import ResourceError, TangobenchError
-from tangobench.pipeline.core import shards
+from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.files import FULL
 from tangobench.pipeline.core.hashing import Sink, digest
 from tangobench.pipeline.core.pool import Runner, SerialRunner
@@ -77,7 +77,7 @@ class Streamed(Generic[R_co]):
 class ShardResult(TypedDict):
     """The result of a unit whose object is a shard."""
 
-    shard: shards.ShardInfo
+    shard: arrays.ShardInfo
 
 
 class TableResult(TypedDict):
@@ -87,13 +87,13 @@ class TableResult(TypedDict):
     rows_sha256: str
 
 
-def shard_unit(columns: dict[str, shards.Column], *, batch_rows: int) -> Streamed[ShardResult]:
+def shard_unit(columns: dict[str, arrays.Column], *, batch_rows: int) -> Streamed[ShardResult]:
     """What it returns if the object is a shard."""
 
     def write(sink: Sink) -> ShardResult:
-        return {"shard": shards.write(columns, sink, batch_rows=batch_rows)}
+        return {"shard": arrays.write_shard(columns, sink, batch_rows=batch_rows)}
 
-    return Streamed(write, shards.room(columns, batch_rows=batch_rows))
+    return Streamed(write, arrays.shard_size(columns, batch_rows=batch_rows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class Result:
     counts: dict[str, Any]
     drops: dict[str, Any]
     notes: dict[str, Any]
-    shards: list[ShardFile]
+    arrays: list[ShardFile]
     side_files: list[SideFile] = field(default_factory=list)
     card: dict[str, Any] = field(default_factory=dict)
     """`title`, `licence`, `description` and `sources` for the dataset card."""

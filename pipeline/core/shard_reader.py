@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.errors import CorruptionError
+from tangobench.pipeline.core.arrays import Rules, check_table, rules_of
 from tangobench.pipeline.core.files import map_untrusted, open_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import RowsHasher, list_items, rows_sha256, sha256_bytes
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.remote import Bucket, Place
-from tangobench.pipeline.core.shards import Rules, check_table, rules_of
 
 NDArray = np.ndarray[Any, Any]
 

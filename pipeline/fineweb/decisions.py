@@ -150,7 +150,7 @@ def first_indices(records: Sequence[Record[DecisionsResult]]) -> NDArray:
     return np.asarray(np.cumsum(rows, axis=0) - rows + starts)
 
 
-def _columns(documents: Documents) -> dict[str, arrays.Column]:
+def _columns(documents: Documents) -> dict[str, arrays.Packable]:
     """What is published, as arrays; a document that cannot be used is its own component."""
     component = documents.component.copy()
     for at in np.flatnonzero(documents.status != FINE).tolist():

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tangobench.pipeline.core import arrays, shards
+from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.arrays import NDArray, Section, Sections
 from tangobench.pipeline.core.build import Arguments, ShardResult, Stage, Streamed, shard_unit
 from tangobench.pipeline.core.hashing import Sink
@@ -274,8 +274,8 @@ def make_shard(args: ShardArgs, store: Store) -> Streamed[RowsResult]:
         return packing.gather(parts, start * width, stop * width, args.kind)
 
     bounds, spans = packing.fold(parts, width)
-    columns = {"tokens": shards.gathered(len(bounds) - 1, width, dtype, rows)}
-    columns |= {name: shards.lists(column, bounds) for name, column in spans.items()}
+    columns = {"tokens": arrays.gathered(len(bounds) - 1, width, dtype, rows)}
+    columns |= {name: arrays.lists(column, bounds) for name, column in spans.items()}
     made = shard_unit(columns, batch_rows=BATCH_ROWS)
     dumps = " ".join(map(str, packing.by_dump(parts).ravel().tolist()))
     return Streamed(lambda sink: {**made.write(sink), "dumps": dumps}, made.size)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import xxhash
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.arrays import Column, NDArray, Sections, pack_sections
+from tangobench.pipeline.core.arrays import NDArray, Packable, Sections, pack_sections
 from tangobench.pipeline.core.build import Arguments, Output, Stage, Streamed
 from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.store import Store
@@ -237,7 +237,7 @@ def pack_keys(table: pa.Table, parts: int, counts: Counts) -> Output[KeysResult]
         for kind in ("url", "content")
     )
     keys, cuts = key_rows(url, content, table["status"].to_numpy() == FINE, parts)
-    documents: dict[str, Column] = {}
+    documents: dict[str, Packable] = {}
     for name in table.column_names:
         column = parquet.whole(table[name])
         documents[name] = column if name in ("id", "date") else column.to_numpy()

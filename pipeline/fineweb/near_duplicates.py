@@ -174,7 +174,7 @@ def sign_unit(args: SignArgs, store: Store) -> Output[SignResult]:
         minima[place] = signatures(texts, args.engine)
     numbers = kept.row + args.unit.base
 
-    def signed(at: NDArray) -> dict[str, arrays.Column]:
+    def signed(at: NDArray) -> dict[str, arrays.Packable]:
         names = kept.ident.take(pa.array(at))
         return {"document": numbers[at], "minima": minima[at].reshape(-1), "id": names}
 

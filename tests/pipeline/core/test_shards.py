@@ -8,8 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tangobench.pipeline.core.arrays import (
+    encode_shard,
+    fixed,
+    lists,
+    scalars,
+    shard_name,
+    shard_size,
+    strings,
+)
 from tangobench.pipeline.core.hashing import rows_sha256
-from tangobench.pipeline.core.shards import encode, fixed, lists, room, scalars, shard_name, strings
 
 
 def columns(rows: list[list[int]], start: int = 0) -> dict:
@@ -28,35 +36,35 @@ ROWS = st.lists(st.lists(st.integers(0, 65535), max_size=4), min_size=1, max_siz
 
 @given(ROWS, st.integers(1, 10))
 def test_what_goes_in_comes_out(rows, batch_rows):
-    data, info = encode(columns(rows), batch_rows=batch_rows)
+    data, info = encode_shard(columns(rows), batch_rows=batch_rows)
     table = pa.ipc.open_stream(data).read_all()
     assert table["tokens"].to_pylist() == rows
     assert table["path"].to_pylist() == [f"ü{n}" for n in range(len(rows))]
     assert info["rows"] == len(rows)
     assert info["tokens"] == sum(map(len, rows))
-    assert info["bytes"] == data.size < room(columns(rows), batch_rows=batch_rows)
+    assert info["bytes"] == data.size < shard_size(columns(rows), batch_rows=batch_rows)
     assert info["sha256"] == hashlib.sha256(data).hexdigest()
     assert info["rows_sha256"] == rows_sha256(table)
 
 
 @given(ROWS, st.integers(1, 20), st.integers(1, 10))
 def test_bytes_depend_on_rows_alone(rows, start, batch_rows):
-    one, _ = encode(columns(rows), batch_rows=batch_rows)
-    other, _ = encode(columns(rows, start), batch_rows=batch_rows)
+    one, _ = encode_shard(columns(rows), batch_rows=batch_rows)
+    other, _ = encode_shard(columns(rows, start), batch_rows=batch_rows)
     assert one.equals(other)
 
 
 @given(ROWS, st.integers(1, 10), st.integers(1, 10))
 def test_batch_size_changes_bytes_but_not_the_rows_hash(rows, one, other):
     assert (
-        encode(columns(rows), batch_rows=one)[1]["rows_sha256"]
-        == encode(columns(rows), batch_rows=other)[1]["rows_sha256"]
+        encode_shard(columns(rows), batch_rows=one)[1]["rows_sha256"]
+        == encode_shard(columns(rows), batch_rows=other)[1]["rows_sha256"]
     )
 
 
 @given(ROWS, st.integers(1, 10))
 def test_every_batch_is_reachable_by_its_offset(rows, batch_rows):
-    data, info = encode(columns(rows), batch_rows=batch_rows)
+    data, info = encode_shard(columns(rows), batch_rows=batch_rows)
     schema = pa.ipc.open_stream(data).schema
     found = []
     for offset in info["batch_offsets"]:
@@ -66,7 +74,7 @@ def test_every_batch_is_reachable_by_its_offset(rows, batch_rows):
 
 
 def test_no_metadata_no_validity_bitmaps():
-    data, _ = encode(columns([[1], [2, 3]]), batch_rows=2)
+    data, _ = encode_shard(columns([[1], [2, 3]]), batch_rows=2)
     batch = pa.ipc.open_stream(data).read_next_batch()
     assert batch.schema.metadata is None
     assert all(column.buffers()[0] is None for column in batch.columns)
@@ -74,7 +82,7 @@ def test_no_metadata_no_validity_bitmaps():
 
 def test_a_known_shard_keeps_its_bytes():
     """The bytes are the promise: a library that writes others must be noticed here first."""
-    data, info = encode(
+    data, info = encode_shard(
         {"tokens": fixed(np.arange(12, dtype=np.uint16).reshape(3, 4))}, batch_rows=2
     )
     assert info["batch_offsets"] == [176, 368]
@@ -85,11 +93,11 @@ def test_a_known_shard_keeps_its_bytes():
 
 def test_columns_of_unequal_length_are_refused():
     with pytest.raises(ValueError, match="unequal length"):
-        encode({"a": scalars(np.zeros(2)), "b": scalars(np.zeros(3))}, batch_rows=1)
+        encode_shard({"a": scalars(np.zeros(2)), "b": scalars(np.zeros(3))}, batch_rows=1)
 
 
 def test_an_empty_shard_has_no_batches():
-    _, info = encode({"tokens": fixed(np.zeros((0, 4), np.uint16))}, batch_rows=2)
+    _, info = encode_shard({"tokens": fixed(np.zeros((0, 4), np.uint16))}, batch_rows=2)
     assert (info["rows"], info["tokens"], info["batch_offsets"]) == (0, 0, [])
 
 
