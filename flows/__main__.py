@@ -29,7 +29,7 @@ from tangobench.flows.local.recording import LOST, LOUD, IsLost, recorded
 from tangobench.pipeline.api import Built, Request
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.core.remote import place_of
+from tangobench.pipeline.core.store import place_of
 
 
 def _parser(_: Sequence[str]) -> cli.Parser:

@@ -40,7 +40,7 @@ from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.pool import Runner
 from tangobench.pipeline.core.progress import Reporter, units
-from tangobench.pipeline.core.remote import Place
+from tangobench.pipeline.core.store import Place
 
 Logger = logging.Logger | logging.LoggerAdapter[Any]
 _GRACE_SECONDS: Final = 20.0  # for Prefect to report; after that nobody is listening

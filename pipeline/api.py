@@ -23,7 +23,7 @@ from tangobench import __version__
 from tangobench.catalogue import CATALOGUE, TEST_SETS
 from tangobench.errors import TangobenchError, UsageError
 from tangobench.pipeline.core import publish
-from tangobench.pipeline.core.build import Job, Result
+from tangobench.pipeline.core.build import Access, Job, Result
 from tangobench.pipeline.core.cards import stated
 from tangobench.pipeline.core.files import exclusive
 from tangobench.pipeline.core.hashing import sha256_bytes
@@ -31,10 +31,10 @@ from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.pool import Runner, SerialRunner, make_runner
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.publish import verify
-from tangobench.pipeline.core.remote import PATIENCE, Access, Bucket, Place, place_of
+from tangobench.pipeline.core.remote import PATIENCE
 from tangobench.pipeline.core.shard_reader import as_promised
 from tangobench.pipeline.core.spec import as_dict, load_spec, read_spec
-from tangobench.pipeline.core.store import open_store, require_shared
+from tangobench.pipeline.core.store import Bucket, Place, open_store, place_of, require_shared
 from tangobench.pipeline.tokenizer import TokenizerKeys
 
 DATASETS: Final = {dataset.name: dataset.package for dataset in CATALOGUE.values()}

@@ -34,7 +34,7 @@ from tangobench.pipeline.core import files
 from tangobench.pipeline.core.files import read_untrusted
 from tangobench.pipeline.core.hashing import LINE, digest, seal, sha256_bytes, unseal
 from tangobench.pipeline.core.lock import NAME
-from tangobench.pipeline.core.remote import Place, place_of
+from tangobench.pipeline.core.store import Place, place_of
 
 DATASET: Final = "dataset.txt"  # where the data is, if not at OUT/DATASET-PROFILE
 _LONGEST: Final = 1 << 16

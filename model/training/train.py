@@ -41,7 +41,7 @@ from tangobench.model.training.runs import (
 )
 from tangobench.pipeline.core.files import exclusive, explain_os_errors, write_atomic
 from tangobench.pipeline.core.progress import Reporter, units
-from tangobench.pipeline.core.remote import place_of
+from tangobench.pipeline.core.store import place_of
 from tangobench.pipeline.reading import Dataset, open_dataset
 from tangobench.pipeline.tokenizer.use import save
 

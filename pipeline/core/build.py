@@ -24,7 +24,7 @@ from tangobench.pipeline.core.files import FULL
 from tangobench.pipeline.core.hashing import Sink, digest
 from tangobench.pipeline.core.pool import Runner, SerialRunner
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.core.remote import Access
+from tangobench.pipeline.core.remote import PATIENCE
 from tangobench.pipeline.core.store import R, R_co, Store
 from tangobench.pipeline.core.store import Record as Record  # noqa: PLC0414 - re-exported
 
@@ -210,6 +210,14 @@ def _portable(error: Exception, where: str) -> Exception:
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note(where)
     return error
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Access:
+    """How remote input is read: downloaded once or in ranges, and how long to wait for it."""
+
+    stream: bool = False
+    patience: float = PATIENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,8 @@ from tangobench.errors import CorruptionError, MismatchError, TangobenchError, U
 from tangobench.pipeline.core import hashing
 from tangobench.pipeline.core.files import Refused, read_untrusted
 from tangobench.pipeline.core.hashing import digest
-from tangobench.pipeline.core.remote import Bucket, Place
 from tangobench.pipeline.core.spec import manifest_file
+from tangobench.pipeline.core.store import Bucket, Place
 
 FORMAT: Final = "tangobench-lock/1"
 LOCK_NAME: Final = "manifest.lock.json"

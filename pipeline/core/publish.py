@@ -30,9 +30,8 @@ from tangobench.pipeline.core.cards import card_files, facts_of
 from tangobench.pipeline.core.files import PARTIAL, explain_os_errors, map_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import digest, pretty_json, sha256_bytes
 from tangobench.pipeline.core.lock import LOCK_NAME, Lock, read_lock, short
-from tangobench.pipeline.core.remote import Bucket, Place
 from tangobench.pipeline.core.shard_reader import Shard, SideTable, broken, shard_rules
-from tangobench.pipeline.core.store import Store
+from tangobench.pipeline.core.store import Bucket, Place, Store
 
 _LIBRARIES: Final = ("numpy", "polars", "pyarrow", "tiktoken", "sympy", "mathematics_dataset")
 _RECORDED: Final = ("source", "tokenizer", "configs", "counts", "drops", "notes")

@@ -1,35 +1,26 @@
-"""The network: object stores through fsspec, and patience with connections that fail for a while.
+"""Patience with connections that fail for a while.
 
-- One PUT is atomic, and so is an upload in parts: an object is there whole or not at all.
 - 408, 429, 5xx, resets and time-outs are tried again until `seconds` have passed without a byte.
   A refused connection, an unknown name, no route and `HF_HUB_OFFLINE` fail at once. Both are
-  `source-unreachable`; whatever a bucket's client raises is `store-unreachable` (exit 7).
+  `source-unreachable`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import functools
 import io
 import random
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from tangobench.errors import ResourceError, UsageError
+from tangobench.errors import ResourceError
 
 Value = TypeVar("Value")
 PATIENCE: Final = 120.0
 """Seconds without a byte after which a source counts as unreachable."""
-# How S3's client sends a large file: a part at a time is in memory.
-_PARTS: Final = {"chunksize": 1 << 24, "max_concurrency": 2}
-# What clients call the checksum that the store itself keeps of an object: S3, GCS, Azure.
-_CHECKSUMS: Final = ("ETag", "etag", "md5Hash", "content_md5", "crc32c")
 _LONGEST_PAUSE: Final = 30.0
 _NO_WAY: Final = {errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN}
 # Base classes by name: httpx (of huggingface_hub), aiohttp and botocore (of s3fs) need no import.
@@ -37,115 +28,6 @@ _NETWORK: Final = frozenset(
     ("TransportError", "ClientConnectionError", "ClientPayloadError", "HTTPClientError")
 )
 _RATE_LIMIT: Final = re.compile(r"\bt\s*=\s*(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class Bucket:
-    """A folder or file in an object store, with the part of `Path` that datasets need."""
-
-    url: str
-    cached: bool = False
-    """Readers keep verified copies of what they read on this machine."""
-
-    def __truediv__(self, name: str) -> Bucket:
-        return replace(self, url=f"{self.url}/{name}")
-
-    def __str__(self) -> str:
-        return self.url
-
-    @property
-    def name(self) -> str:
-        return self.url.rpartition("/")[2]
-
-    @property
-    def parent(self) -> Bucket:
-        return replace(self, url=self.url.rpartition("/")[0])
-
-    def read(self, start: int | None = None, end: int | None = None) -> bytes:
-        """Its bytes, or those from `start` to `end`."""
-        with self._client() as (fs, path):
-            # By name: the second positional argument of s3fs is a version.
-            return bytes(fs.cat_file(path, start=start, end=end))
-
-    def write(self, data: Any, *, new: bool = False) -> None:
-        """Put bytes or a local file there whole; if `new`, `FileExistsError` where something is."""
-        with self._client() as (fs, path):
-            if isinstance(data, Path):  # in parts; the object appears with the last
-                fs.put_file(str(data), path, **(_PARTS if hasattr(fs, "s3") else {}))
-                return
-            if new and not hasattr(fs, "s3"):  # only S3's client sends If-None-Match
-                if fs.exists(path):
-                    raise FileExistsError(self.url)
-                new = False
-            try:
-                fs.pipe_file(path, bytes(memoryview(data)), **({"mode": "create"} if new else {}))
-            except FileNotFoundError as error:  # of the bucket: a PUT needs nothing else
-                raise OSError(str(error)) from None
-
-    def remove(self) -> None:
-        with self._client() as (fs, path), contextlib.suppress(FileNotFoundError):
-            fs.rm_file(path)
-
-    def stat(self) -> tuple[int, str]:
-        """Size and the store's own checksum, empty where the store has none."""
-        with self._client() as (fs, path):
-            fs.invalidate_cache(path)
-            info = fs.info(path)
-            if info["type"] != "file":
-                raise FileNotFoundError(self.url)
-            found = next((str(info[name]) for name in _CHECKSUMS if info.get(name)), "")
-            return int(info["size"]), found
-
-    def files(self) -> list[str]:
-        """Relative paths of all objects below it, sorted; for `verify`, readers never list."""
-        with self._client() as (fs, path):
-            fs.invalidate_cache(path)
-            return sorted(name[len(path) + 1 :] for name in fs.find(path))
-
-    @contextlib.contextmanager
-    def _client(self) -> Iterator[tuple[Any, str]]:
-        """The client and the path in it; all errors but missing and existing become one."""
-        try:
-            yield _file_system(self.url)
-        except (FileNotFoundError, FileExistsError):
-            raise
-        except Exception as error:
-            why = f"the store at {self.url} failed: {type(error).__name__}: {error}"
-            fix = "check its address and credentials; the same command resumes"
-            raise ResourceError(why, kind="store-unreachable", fix=fix) from error
-
-
-Place = Path | Bucket
-
-
-def place_of(where: Path | str) -> Place:
-    """The folder or file at a path or an fsspec URL; `file://` is a folder."""
-    if isinstance(where, Path) or "://" not in where.removeprefix("file://"):
-        return Path(str(where).removeprefix("file://"))
-    url = where.rstrip("/")
-    try:
-        _file_system(url)
-    except (ValueError, ImportError) as error:
-        fix = "name a folder or an fsspec URL; pip install 'tangobench[hub]' brings s3://"
-        why = f"no way to reach {where}: {error}"
-        raise UsageError(why, kind="store-unknown", fix=fix) from None
-    return Bucket(url)
-
-
-@functools.lru_cache(maxsize=64)
-def _file_system(url: str) -> tuple[Any, str]:
-    import fsspec
-
-    fs, path = fsspec.core.url_to_fs(url)
-    return fs, path
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Access:
-    """How remote input is read: downloaded once or in ranges, and how long to wait for it."""
-
-    stream: bool = False
-    patience: float = PATIENCE
 
 
 class Patience:

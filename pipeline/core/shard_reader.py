@@ -23,7 +23,7 @@ from tangobench.pipeline.core.arrays import Rules, check_table, rules_of
 from tangobench.pipeline.core.files import map_untrusted, open_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import RowsHasher, list_items, rows_sha256, sha256_bytes
 from tangobench.pipeline.core.lock import Lock
-from tangobench.pipeline.core.remote import Bucket, Place
+from tangobench.pipeline.core.store import Bucket, Place
 
 NDArray = np.ndarray[Any, Any]
 

@@ -25,9 +25,18 @@ import pyarrow.compute as pc
 from tangobench.errors import InputError
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.arrays import NDArray, Section, Sections
-from tangobench.pipeline.core.build import A, Arguments, Job, Nothing, Output, Record, Stage, Unit
+from tangobench.pipeline.core.build import (
+    A,
+    Access,
+    Arguments,
+    Job,
+    Nothing,
+    Output,
+    Record,
+    Stage,
+    Unit,
+)
 from tangobench.pipeline.core.pool import SerialRunner
-from tangobench.pipeline.core.remote import Access
 from tangobench.pipeline.core.spec import bad_value
 from tangobench.pipeline.core.store import R, Store
 from tangobench.pipeline.fineweb import sample as fineweb_sample

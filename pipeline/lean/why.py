@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from tangobench.errors import InputError
 from tangobench.pipeline.core.lock import Lock
-from tangobench.pipeline.core.remote import Place
 from tangobench.pipeline.core.shard_reader import SideTable, broken
+from tangobench.pipeline.core.store import Place
 from tangobench.pipeline.lean.rows import TABLE_FILE
 from tangobench.pipeline.reading import Dataset
 

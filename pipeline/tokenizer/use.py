@@ -33,9 +33,8 @@ from tangobench.pipeline.core.build import Arguments, Job, SideFile
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import canonical_json, digest, sha256_bytes
 from tangobench.pipeline.core.lock import Lock
-from tangobench.pipeline.core.remote import Place
 from tangobench.pipeline.core.shard_reader import broken, map_checked
-from tangobench.pipeline.core.store import Store
+from tangobench.pipeline.core.store import Place, Store
 from tangobench.pipeline.tokenizer import TokenizerKeys
 from tangobench.pipeline.tokenizer.base import EOT_TEXT, Ids, Tokenizer, is_panic, utf8_of
 from tangobench.pipeline.tokenizer.gpt2 import byte_alphabet, gpt2

@@ -11,7 +11,7 @@ from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import LOCK_NAME
 from tangobench.pipeline.core.pool import SerialRunner
 from tangobench.pipeline.core.publish import verify
-from tangobench.pipeline.core.remote import Bucket, place_of
+from tangobench.pipeline.core.store import Bucket, place_of
 from tangobench.pipeline.reading import open_dataset
 
 pytestmark = pytest.mark.faults

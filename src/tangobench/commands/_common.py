@@ -164,7 +164,7 @@ def count(word: str) -> int:
 
 def place(word: str) -> Any:
     """A dataset folder, here or in an object store."""
-    from tangobench.pipeline.core.remote import place_of
+    from tangobench.pipeline.core.store import place_of
 
     return place_of(word)
 

@@ -11,8 +11,8 @@ from tangobench.pipeline import api, open_dataset
 from tangobench.pipeline.core.lock import LOCK_NAME, committed_lock, read_lock
 from tangobench.pipeline.core.pool import SerialRunner
 from tangobench.pipeline.core.publish import verify
-from tangobench.pipeline.core.remote import Bucket, place_of
 from tangobench.pipeline.core.shard_reader import cache_folder
+from tangobench.pipeline.core.store import Bucket, place_of
 
 SHARD = "wide/train-00000-of-00002.arrow"
 

@@ -11,8 +11,7 @@ from samples import LOCKED
 from tangobench.errors import CorruptionError, ResourceError, UsageError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import committed_lock
-from tangobench.pipeline.core.remote import Bucket, place_of
-from tangobench.pipeline.core.store import open_store
+from tangobench.pipeline.core.store import Bucket, open_store, place_of
 
 KEY = "ab" * 32
 
@@ -119,7 +118,7 @@ def test_a_large_object_is_sent_in_parts_and_never_half_there(bucket, tmp_path, 
     """Killed at any request of the upload, the object and its record are not there."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr("tangobench.pipeline.core.store._ONE_PUT", PART)
-    monkeypatch.setattr("tangobench.pipeline.core.remote._PARTS", {"chunksize": PART})
+    monkeypatch.setattr("tangobench.pipeline.core.store._PARTS", {"chunksize": PART})
     store, size = open_store(bucket), 2 * PART + 1000
     sent, dies = [], [0]
     really = S3FileSystem._call_s3
