@@ -27,8 +27,9 @@ from prefect import flow
 from prefect.testing.utilities import prefect_test_harness
 
 from tangobench.flows._run import Staged
+from tangobench.pipeline.core.build import Runner
 from tangobench.pipeline.core.hashing import case_json
-from tangobench.pipeline.core.pool import Runner, make_runner
+from tangobench.pipeline.core.pool import make_runner
 
 WORKERS = 2
 HERE = Path(__file__).parent

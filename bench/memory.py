@@ -112,7 +112,7 @@ def training(place: Path, scale: int) -> Callable[[], Any]:
 
 def verifying(place: Path, scale: int) -> Callable[[], Any]:
     """4,000 rows, or ten times as many."""
-    from tangobench.pipeline.core.publish import verify
+    from tangobench.pipeline.core.shard_reader import verify
 
     folder = _toy_rows(place, 4000 * scale)
     return lambda: verify(folder)

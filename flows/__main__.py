@@ -23,10 +23,9 @@ from tangobench import cli
 from tangobench.commands import data
 from tangobench.commands._common import OUTPUT, add_options
 from tangobench.errors import TangobenchError
-from tangobench.flows._runner import WAIT_SECONDS, Where
 from tangobench.flows.local.place import Place
 from tangobench.flows.local.recording import LOST, LOUD, IsLost, recorded
-from tangobench.pipeline.api import Built, Request
+from tangobench.pipeline.api import WAIT_SECONDS, Built, Request, Where
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.store import place_of

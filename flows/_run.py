@@ -36,9 +36,9 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
 from tangobench.errors import TangobenchError, without_secrets
+from tangobench.pipeline.core.build import Runner
 from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.lock import Lock
-from tangobench.pipeline.core.pool import Runner
 from tangobench.pipeline.core.progress import Reporter, units
 from tangobench.pipeline.core.store import Place
 
@@ -82,7 +82,7 @@ class Staged:
 @task(name="verify", task_run_name="verify {folder}", cache_policy=NO_CACHE, persist_result=False)
 def verify_folder(folder: str) -> dict[str, Any]:
     """Check every byte of a dataset folder; returns its lock."""
-    from tangobench.pipeline.core.publish import verify
+    from tangobench.pipeline.core.shard_reader import verify
 
     return verify(Path(folder)).data
 

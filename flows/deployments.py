@@ -29,9 +29,8 @@ from tangobench.commands._common import options
 from tangobench.errors import TangobenchError
 from tangobench.flows import _run
 from tangobench.flows._run import RunReporter, Staged, attempt, finish, publish_lock
-from tangobench.flows._runner import WAIT_SECONDS, Where
 from tangobench.pipeline import api
-from tangobench.pipeline.api import Request
+from tangobench.pipeline.api import WAIT_SECONDS, Request, Where
 from tangobench.pipeline.core.hashing import digest
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.progress import Reporter

@@ -15,24 +15,23 @@ import platform
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tangobench import __version__
 from tangobench.catalogue import CATALOGUE, TEST_SETS
 from tangobench.errors import TangobenchError, UsageError
 from tangobench.pipeline.core import publish
-from tangobench.pipeline.core.build import Access, Job, Result
+from tangobench.pipeline.core.build import Access, Job, Result, Runner, SerialRunner
 from tangobench.pipeline.core.cards import stated
 from tangobench.pipeline.core.files import exclusive
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import Lock
-from tangobench.pipeline.core.pool import Runner, SerialRunner, make_runner
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.core.publish import verify
 from tangobench.pipeline.core.remote import PATIENCE
-from tangobench.pipeline.core.shard_reader import as_promised
+from tangobench.pipeline.core.shard_reader import as_promised, verify
 from tangobench.pipeline.core.spec import as_dict, load_spec, read_spec
 from tangobench.pipeline.core.store import Bucket, Place, open_store, place_of, require_shared
 from tangobench.pipeline.tokenizer import TokenizerKeys
@@ -43,6 +42,10 @@ OWN: Final = {"documents": f"{CATALOGUE['fineweb'].package}.own"}
 """Kinds of datasets that are always your own."""
 _ROOMS: Final = {"Spec": "spec", "record": "why", "resolve": "plan"}
 """Modules of the doors that are not named after their module."""
+
+RunnerKind = Literal["processes", "dask"]
+# Two runs of one target are nothing unusual: the second waits and finds the dataset built.
+WAIT_SECONDS: Final = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +159,47 @@ def preload_of(name: str) -> tuple[str, ...]:
     return known[name].preload if name in known else ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Where:
+    """Which workers do the work: processes (without a number, one per core) or a Dask cluster's."""
+
+    workers: int | None = None
+    runner: RunnerKind = "processes"
+    address: str | None = None
+
+    def check(self) -> None:
+        """Refuse half of `--runner dask --address …`."""
+        if (self.runner == "dask") != (self.address is not None):
+            raise UsageError(
+                "a Dask run needs both --runner dask and --address",
+                kind="dask-address",
+                fix="for example --runner dask --address tcp://127.0.0.1:8786",
+            )
+
+    def open(self, *kinds: str) -> Runner:
+        """The runner; worker processes start with the modules that datasets of `kinds` need."""
+        self.check()
+        if self.workers == 1 and self.address is None:
+            return SerialRunner()
+        from tangobench.pipeline.core.pool import DaskRunner, make_runner
+
+        if self.address is not None:
+            return DaskRunner(self.address)
+        light = "tangobench.pipeline.core.no_pandas"
+        preload = [light, *(module for kind in kinds for module in preload_of(kind))]
+        return make_runner(self.workers or os.cpu_count() or 1, preload=preload)
+
+    def build(self, request: Request, reporter: Reporter | None = None) -> Built:
+        """Build without any Prefect API."""
+        with closing(self.open(request.kind or request.name)) as runner:
+            return run(request, runner, reporter)
+
+
 def build(name: str, profile: str = "sample", *, workers: int = 1, **options: Any) -> Built:
     if workers < 1:
         raise UsageError(f"--workers is {workers}", kind="workers", fix="use 1 or more")
-    runner = make_runner(workers, preload=preload_of(name))
     reporter = options.pop("reporter", None)
-    try:
-        return run(Request(name=name, profile=profile, **options), runner, reporter)
-    finally:
-        runner.close()
+    return Where(workers=workers).build(Request(name=name, profile=profile, **options), reporter)
 
 
 def plan(request: Request, workers: int = 1) -> dict[str, Any]:

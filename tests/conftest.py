@@ -216,7 +216,7 @@ def toy_original(tmp_path_factory):
     import fault_toy
 
     from tangobench.pipeline import api
-    from tangobench.pipeline.core.pool import SerialRunner
+    from tangobench.pipeline.core.build import SerialRunner
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(api.DATASETS, fault_toy.NAME, fault_toy.__name__)

@@ -490,10 +490,10 @@ def test_a_finished_command_leaves_sigterm_as_it_was():
 def test_verify_says_what_it_checks_before_it_starts_and_how_long_it_took(
     run, toy_folder, monkeypatch, capsys
 ):
-    from tangobench.pipeline.core import publish
+    from tangobench.pipeline.core import publish, shard_reader
 
     before = []
-    check = publish.verify
+    check = shard_reader.verify
     monkeypatch.setattr(
         publish, "verify", lambda folder: [before.append(capsys.readouterr().err), check(folder)][1]
     )

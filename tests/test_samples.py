@@ -11,7 +11,7 @@ from trees import hashes
 
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import committed_lock, differences, require_root, short
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 from tangobench.pipeline.core.spec import as_dict, manifest_file
 from tangobench.pipeline.reading import open_dataset
 

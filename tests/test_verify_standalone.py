@@ -16,7 +16,7 @@ import pytest
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import TangobenchError
 from tangobench.pipeline.core.lock import LOCK_NAME, read_lock, seal, sign
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 from tangobench.pipeline.reading import open_dataset
 
 SCRIPT = Path(__file__).parents[1] / "manifests" / "verify_standalone.py"

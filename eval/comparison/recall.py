@@ -36,7 +36,7 @@ from tangobench.model.config import ARCHS, Arch
 from tangobench.model.training.recipes import SEED_PAIRS, Recipe, Run
 from tangobench.pipeline.core.files import write_atomic
 from tangobench.pipeline.core.hashing import CASES
-from tangobench.pipeline.core.lock_schema import Count, Sha256
+from tangobench.pipeline.core.lock import Count, Sha256
 from tangobench.pipeline.core.pool import make_runner
 from tangobench.pipeline.core.progress import Reporter
 

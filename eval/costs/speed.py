@@ -28,7 +28,7 @@ from tangobench.eval.scoring.result_files import Number, checked
 from tangobench.model.config import ARCHS, SCALING, Arch, ModelConfig, formula
 from tangobench.model.training.recipes import RECIPES, Precision, Recipe
 from tangobench.pipeline.core.files import read_untrusted
-from tangobench.pipeline.core.lock_schema import Count, Name
+from tangobench.pipeline.core.lock import Count, Name
 
 Task = Literal["train", "decode"]
 Size = Literal["mini", "published"]

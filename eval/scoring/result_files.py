@@ -28,8 +28,7 @@ from tangobench.model.training.runs import described_run
 from tangobench.pipeline.core import hashing
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import canonical_json
-from tangobench.pipeline.core.lock import proven_content
-from tangobench.pipeline.core.lock_schema import Count, Name, Sha256
+from tangobench.pipeline.core.lock import Count, Name, Sha256, proven_content
 
 FORMAT: Final = "tangobench-result/1"
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e300, le=1e300)]

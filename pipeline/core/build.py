@@ -14,21 +14,47 @@ import errno
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypedDict, TypeVar
+from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 
 from tangobench.errors import ResourceError, TangobenchError
 from tangobench.pipeline.core import arrays
 from tangobench.pipeline.core.files import FULL
 from tangobench.pipeline.core.hashing import Sink, digest
-from tangobench.pipeline.core.pool import Runner, SerialRunner
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.remote import PATIENCE
 from tangobench.pipeline.core.store import R, R_co, Store
 from tangobench.pipeline.core.store import Record as Record  # noqa: PLC0414 - re-exported
 
 A = TypeVar("A")
+Item = TypeVar("Item")
+Value = TypeVar("Value")
+
+
+class Runner(Protocol):
+    """Anything that can map a function over items: processes here, Prefect or Dask in `flows`."""
+
+    def map(
+        self, function: Callable[[Item], Value], items: Sequence[Item], labels: Sequence[str]
+    ) -> Iterator[Value]:
+        """Results in the order of `items`; `labels` name them in errors and logs."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class SerialRunner:
+    """Runs everything in this process."""
+
+    def map(
+        self, function: Callable[[Item], Value], items: Sequence[Item], labels: Sequence[str]
+    ) -> Iterator[Value]:
+        for item in items:
+            yield function(item)
+
+    def close(self) -> None:
+        """Nothing to release."""
 
 
 class Nothing(TypedDict):
@@ -291,7 +317,7 @@ class Result:
     counts: dict[str, Any]
     drops: dict[str, Any]
     notes: dict[str, Any]
-    arrays: list[ShardFile]
+    shards: list[ShardFile]
     side_files: list[SideFile] = field(default_factory=list)
     card: dict[str, Any] = field(default_factory=dict)
     """`title`, `licence`, `description` and `sources` for the dataset card."""

@@ -1,8 +1,9 @@
-"""Runners: the same units one after another or in worker processes, results in order.
+"""Runners: units in worker processes, or on the workers of a Dask cluster; results in order.
 
 A worker that dies (killed, out of memory) fails the run within a second and names what it did; one
 that was stopped (SIGSTOP, a debugger) is named after ten seconds.
-Workers end by themselves when the main process is gone, so nothing is left behind.
+Workers end by themselves when the main process is gone, so nothing is left behind. A Dask worker
+that dies loses only the units it held, and an exception leaves no queued unit behind.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
+import functools
+import logging
 import multiprocessing
 import os
 import signal
@@ -17,44 +20,19 @@ import sys
 import threading
 import types
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import forkserver
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self
 
-from tangobench.errors import ResourceError, printable
+from tangobench.errors import ResourceError, UsageError, printable
+from tangobench.pipeline.core.build import Item, Runner, SerialRunner, Value
 
-Item = TypeVar("Item")
-Value = TypeVar("Value")
-
-_IN_FLIGHT: Final = 4  # per worker: enough to hide a slow unit, few enough to bound memory
+_IN_FLIGHT: Final = (
+    4  # per worker or thread: enough to hide a slow unit, few enough to bound memory
+)
 _LOOK_SECONDS: Final = 0.2
 _SILENT_SECONDS: Final = 10.0
-
-
-class Runner(Protocol):
-    """Anything that can map a function over items: processes here, Prefect or Dask in `flows`."""
-
-    def map(
-        self, function: Callable[[Item], Value], items: Sequence[Item], labels: Sequence[str]
-    ) -> Iterator[Value]:
-        """Results in the order of `items`; `labels` name them in errors and logs."""
-        ...
-
-    def close(self) -> None: ...
-
-
-class SerialRunner:
-    """Runs everything in this process."""
-
-    def map(
-        self, function: Callable[[Item], Value], items: Sequence[Item], labels: Sequence[str]
-    ) -> Iterator[Value]:
-        for item in items:
-            yield function(item)
-
-    def close(self) -> None:
-        """Nothing to release."""
 
 
 class ProcessRunner:
@@ -196,3 +174,81 @@ def _worker_died(labels: list[str]) -> ResourceError:
     why = f"a worker process died (killed, or out of memory) while these were under way: {shown}"
     fix = "run the same command again, with fewer --workers if memory is short"
     return ResourceError(why, kind="worker-died", fix=fix, units=labels)
+
+
+_CONNECT_SECONDS: Final = 30.0
+
+
+class DaskRunner:
+    """Units on the workers of a Dask scheduler."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._client = _connect(address)
+
+    def map(
+        self, function: Callable[[Any], Any], items: Sequence[Any], labels: Sequence[str]
+    ) -> Iterator[Any]:
+        """Results in order; a failure forgets the units that have not begun."""
+        from distributed import KilledWorker
+        from distributed.comm.core import CommClosedError
+
+        running: collections.deque[Any] = collections.deque()
+        waiting = collections.deque(items)
+        window = _IN_FLIGHT * sum(self._client.nthreads().values())
+        try:
+            while waiting or running:
+                while waiting and len(running) < window:
+                    # Dask searches a call's arguments for futures, but not a partial.
+                    unit = functools.partial(function, waiting.popleft())
+                    running.append(self._client.submit(unit, pure=False))
+                yield running[0].result()
+                running.popleft()
+        except KilledWorker as error:
+            raise ResourceError(
+                f"Dask workers kept dying: {error}",
+                kind="worker-died",
+                fix="give the workers more memory and run the same command again",
+            ) from None
+        except (CommClosedError, CancelledError):
+            running.clear()  # nobody is left who could be told to forget them
+            raise ResourceError(
+                f"the connection to the Dask scheduler {self._address} was lost",
+                kind="scheduler-lost",
+                fix="start it again, then run the same command: finished units are kept",
+            ) from None
+        finally:
+            if running:
+                self._client.cancel(list(running))
+
+    def close(self) -> None:
+        self._client.close()
+
+
+def _connect(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UsageError(
+            "Dask is not installed", kind="no-dask", fix="pip install 'tangobench[dask]'"
+        ) from None
+    # Its client logs tracebacks of lost connections, which reach the user as typed errors.
+    logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
+    try:
+        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"no Dask scheduler answers at {address}: {error}",
+            kind="dask-unreachable",
+            fix="start one with `dask scheduler`, and give its address",
+        ) from None
+    try:
+        client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
+    except OSError:
+        client.close()
+        raise ResourceError(
+            f"the Dask scheduler at {address} has no workers",
+            kind="dask-no-workers",
+            fix=f"start one: dask worker {address} --nthreads 1",
+        ) from None
+    return client

@@ -1,4 +1,4 @@
-"""Publishing and checking a dataset folder: shards first, the lock last; every byte is verified.
+"""Publishing a dataset folder: shards first, the lock last.
 
 - In an object store each file is one PUT, and the lock's is conditional (If-None-Match): of two
   publishers one wins, and the other succeeds too if its root is the same.
@@ -8,12 +8,9 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import platform
 import re
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,79 +24,25 @@ from tangobench.errors import (
 from tangobench.pipeline.core import lock as locks
 from tangobench.pipeline.core.build import Job, Result, SideFile
 from tangobench.pipeline.core.cards import card_files, facts_of
-from tangobench.pipeline.core.files import PARTIAL, explain_os_errors, map_untrusted, write_atomic
+from tangobench.pipeline.core.files import PARTIAL, explain_os_errors, write_atomic
 from tangobench.pipeline.core.hashing import digest, pretty_json, sha256_bytes
 from tangobench.pipeline.core.lock import LOCK_NAME, Lock, read_lock, short
-from tangobench.pipeline.core.shard_reader import Shard, SideTable, broken, shard_rules
+from tangobench.pipeline.core.shard_reader import (
+    extra_files,
+    holds,
+    in_threads,
+    verify,
+)
 from tangobench.pipeline.core.store import Bucket, Place, Store
 
 _LIBRARIES: Final = ("numpy", "polars", "pyarrow", "tiktoken", "sympy", "mathematics_dataset")
 _RECORDED: Final = ("source", "tokenizer", "configs", "counts", "drops", "notes")
-_THREADS: Final = 4
 # Names that builds give: anything else in a dataset folder was put there by somebody.
 _OURS: Final = re.compile(
     rf"{re.escape(PARTIAL)}.*|[a-z_]+-\d{{5}}-of-\d{{5}}\.arrow|[a-z_]+(-\d{{5}})?\.parquet"
     r"|tokenizer\.json|tiktoken\.json",
     re.DOTALL,
 )
-
-
-def verify(folder: Place) -> Lock:
-    """Check every byte of a dataset folder against its lock; the first fault is an error."""
-    lock = read_lock(folder)
-    entries = lock.shards + lock.side_files
-    extra = list(_extra_files(folder, {entry["path"] for entry in entries}))
-    _in_threads(lambda entry: _verify_shard(folder, entry, lock, extra), lock.shards)
-    for entry in lock.side_files:
-        SideTable(folder, entry, lock.name).check_rows()
-    for path in extra:
-        kind = "shard" if path.name.endswith(".arrow") else "file"
-        raise broken(path, "extra", "the lock does not know it", kind)
-    locks.require_committed_content(lock, str(folder))
-    return lock
-
-
-def _verify_shard(folder: Place, entry: dict[str, Any], lock: Lock, extra: list[Place]) -> None:
-    path = folder / entry["path"]
-    try:
-        Shard(folder, entry, shard_rules(lock, entry["config"])).check_rows()
-    except CorruptionError as error:
-        found = "" if error.kind == "shard-unreadable" else _sha256_at(path)
-        for other in lock.shards:
-            if other["sha256"] == found and found != entry["sha256"]:
-                raise broken(path, "swapped", f"it holds {other['path']}") from None
-        for other_path in extra:
-            if found is None and _holds(other_path, entry):
-                raise broken(path, "renamed", f"{other_path.name} holds its bytes") from None
-        raise
-
-
-def _extra_files(folder: Place, known: set[str]) -> Iterator[Place]:
-    """Files in the folder that are not known by their relative path."""
-    known = known | {LOCK_NAME, locks.RUN_NAME}
-    if isinstance(folder, Bucket):
-        yield from (folder / name for name in folder.files() if name not in known)
-        return
-    for path in sorted(folder.rglob("*")):
-        is_file = path.is_symlink() or not path.is_dir()
-        if is_file and path.relative_to(folder).as_posix() not in known:
-            yield path
-
-
-def _holds(path: Place, entry: dict[str, Any]) -> bool:
-    try:
-        size = path.stat()[0] if isinstance(path, Bucket) else path.lstat().st_size
-    except OSError:
-        return False
-    return bool(size == entry["bytes"]) and _sha256_at(path) == entry["sha256"]
-
-
-def _sha256_at(path: Place) -> str | None:
-    """sha256 of the file, None if there is none; a link is none."""
-    try:
-        return sha256_bytes(path.read() if isinstance(path, Bucket) else map_untrusted(path))
-    except OSError:
-        return None
 
 
 def refuse_other_spec(folder: Place, spec: dict[str, Any], source: str | None) -> None:
@@ -217,24 +160,15 @@ def _place_all(folder: Place, entries: list[dict[str, Any]], store: Store) -> No
     """
 
     def put(entry: dict[str, Any]) -> None:
-        if not _holds(folder / entry["path"], entry):
+        if not holds(folder / entry["path"], entry):
             store.place(entry["sha256"], folder / entry["path"])
 
-    _in_threads(put, entries)
-
-
-def _in_threads(act: Callable[[Any], None], items: Iterable[Any]) -> None:
-    """Act on each, a few at a time: hashing and waiting for the disk overlap."""
-    pool = ThreadPoolExecutor(_THREADS)
-    try:
-        collections.deque(pool.map(act, items), maxlen=0)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    in_threads(put, entries)
 
 
 def _remove_strays(folder: Path, known: set[str]) -> None:
     """Remove what an interrupted publication left; refuse files that are not ours."""
-    strays = [path for path in _extra_files(folder, known) if isinstance(path, Path)]
+    strays = [path for path in extra_files(folder, known) if isinstance(path, Path)]
     for path in strays:
         if not _OURS.fullmatch(path.name):
             why = f"{path} does not belong to this dataset"

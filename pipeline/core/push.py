@@ -20,7 +20,7 @@ from tangobench.errors import CorruptionError, InputError, UsageError
 from tangobench.pipeline.core.cards import NOT_STATED
 from tangobench.pipeline.core.files import LOG_BYTES, read_untrusted, size_untrusted
 from tangobench.pipeline.core.lock import CARD_NAMES, LOCK_NAME
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 
 _REPOSITORY: Final = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
 _SHARDS: Final = "*-?????-of-?????.arrow"

@@ -1,16 +1,19 @@
-"""Published files, opened: memory-mapped, hashed whole, and read as the lock describes them.
+"""Published files, opened: memory-mapped, hashed whole, read and verified by the lock.
 
 - A file is hashed when a process first opens it (about 1 GB/s); then its contents are checked.
 - A dataset in an object store is read through a cache of verified files on this machine
   (`$XDG_CACHE_HOME/tangobench/shards/SHA256`), each hashed again when it is opened.
+- `verify` checks every byte of a folder; the first fault is an error that says what it is.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,11 +21,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tangobench.errors import CorruptionError
+from tangobench.errors import (
+    CorruptionError,
+)
+from tangobench.pipeline.core import lock as locks
 from tangobench.pipeline.core.arrays import Rules, check_table, rules_of
 from tangobench.pipeline.core.files import map_untrusted, open_untrusted, write_atomic
-from tangobench.pipeline.core.hashing import RowsHasher, list_items, rows_sha256, sha256_bytes
-from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.hashing import (
+    RowsHasher,
+    list_items,
+    rows_sha256,
+    sha256_bytes,
+)
+from tangobench.pipeline.core.lock import LOCK_NAME, Lock, read_lock
 from tangobench.pipeline.core.store import Bucket, Place
 
 NDArray = np.ndarray[Any, Any]
@@ -254,3 +265,73 @@ def broken(path: Place, how: str, why: str, what: str = "shard") -> CorruptionEr
     fix = "run the same build again: it restores what is damaged"
     why = f"{what} {path} is {how}: {why}"
     return CorruptionError(why, kind=f"{what}-{how}", fix=fix, path=str(path))
+
+
+_THREADS: Final = 4
+
+
+def verify(folder: Place) -> Lock:
+    """Check every byte of a dataset folder against its lock; the first fault is an error."""
+    lock = read_lock(folder)
+    entries = lock.shards + lock.side_files
+    extra = list(extra_files(folder, {entry["path"] for entry in entries}))
+    in_threads(lambda entry: _verify_shard(folder, entry, lock, extra), lock.shards)
+    for entry in lock.side_files:
+        SideTable(folder, entry, lock.name).check_rows()
+    for path in extra:
+        kind = "shard" if path.name.endswith(".arrow") else "file"
+        raise broken(path, "extra", "the lock does not know it", kind)
+    locks.require_committed_content(lock, str(folder))
+    return lock
+
+
+def _verify_shard(folder: Place, entry: dict[str, Any], lock: Lock, extra: list[Place]) -> None:
+    path = folder / entry["path"]
+    try:
+        Shard(folder, entry, shard_rules(lock, entry["config"])).check_rows()
+    except CorruptionError as error:
+        found = "" if error.kind == "shard-unreadable" else _sha256_at(path)
+        for other in lock.shards:
+            if other["sha256"] == found and found != entry["sha256"]:
+                raise broken(path, "swapped", f"it holds {other['path']}") from None
+        for other_path in extra:
+            if found is None and holds(other_path, entry):
+                raise broken(path, "renamed", f"{other_path.name} holds its bytes") from None
+        raise
+
+
+def extra_files(folder: Place, known: set[str]) -> Iterator[Place]:
+    """Files in the folder that are not known by their relative path."""
+    known = known | {LOCK_NAME, locks.RUN_NAME}
+    if isinstance(folder, Bucket):
+        yield from (folder / name for name in folder.files() if name not in known)
+        return
+    for path in sorted(folder.rglob("*")):
+        is_file = path.is_symlink() or not path.is_dir()
+        if is_file and path.relative_to(folder).as_posix() not in known:
+            yield path
+
+
+def holds(path: Place, entry: dict[str, Any]) -> bool:
+    try:
+        size = path.stat()[0] if isinstance(path, Bucket) else path.lstat().st_size
+    except OSError:
+        return False
+    return bool(size == entry["bytes"]) and _sha256_at(path) == entry["sha256"]
+
+
+def _sha256_at(path: Place) -> str | None:
+    """sha256 of the file, None if there is none; a link is none."""
+    try:
+        return sha256_bytes(path.read() if isinstance(path, Bucket) else map_untrusted(path))
+    except OSError:
+        return None
+
+
+def in_threads(act: Callable[[Any], None], items: Iterable[Any]) -> None:
+    """Act on each, a few at a time: hashing and waiting for the disk overlap."""
+    pool = ThreadPoolExecutor(_THREADS)
+    try:
+        collections.deque(pool.map(act, items), maxlen=0)
+    finally:
+        pool.shutdown(cancel_futures=True)

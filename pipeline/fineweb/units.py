@@ -33,10 +33,10 @@ from tangobench.pipeline.core.build import (
     Nothing,
     Output,
     Record,
+    SerialRunner,
     Stage,
     Unit,
 )
-from tangobench.pipeline.core.pool import SerialRunner
 from tangobench.pipeline.core.spec import bad_value
 from tangobench.pipeline.core.store import R, Store
 from tangobench.pipeline.fineweb import sample as fineweb_sample

@@ -13,8 +13,8 @@ from trees import hashes, temporary_files
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline import api
+from tangobench.pipeline.core.build import SerialRunner
 from tangobench.pipeline.core.files import exclusive
-from tangobench.pipeline.core.pool import SerialRunner
 from tangobench.pipeline.reading import open_dataset
 
 pytestmark = pytest.mark.faults

@@ -15,7 +15,7 @@ from training import options, tiny_run
 from tangobench.errors import CorruptionError, TangobenchError
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import LOCK_NAME, RUN_NAME, read_lock, seal, sign
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 from tangobench.pipeline.reading import open_dataset
 
 from .conftest import slow_sample

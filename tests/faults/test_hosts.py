@@ -14,7 +14,7 @@ import hosts
 import pytest
 
 from tangobench.pipeline.core.lock import LOCK_NAME, committed_lock
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 
 pytestmark = [
     pytest.mark.faults,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from trees import hashes, temporary_files
 
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 
 from .conftest import slow_sample
 

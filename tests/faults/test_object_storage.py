@@ -8,9 +8,9 @@ import pytest
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline import api
+from tangobench.pipeline.core.build import SerialRunner
 from tangobench.pipeline.core.lock import LOCK_NAME
-from tangobench.pipeline.core.pool import SerialRunner
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 from tangobench.pipeline.core.store import Bucket, place_of
 from tangobench.pipeline.reading import open_dataset
 

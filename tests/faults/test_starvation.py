@@ -17,10 +17,11 @@ from trees import hashes, temporary_files
 
 from tangobench.errors import ResourceError, TangobenchError, UsageError
 from tangobench.pipeline import api
+from tangobench.pipeline.core.build import SerialRunner
 from tangobench.pipeline.core.files import exclusive
 from tangobench.pipeline.core.lock import LOCK_NAME
-from tangobench.pipeline.core.pool import ProcessRunner, SerialRunner
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.pool import ProcessRunner
+from tangobench.pipeline.core.shard_reader import verify
 
 from .conftest import slow_sample
 from .test_crash_points import drive

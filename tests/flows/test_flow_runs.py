@@ -189,8 +189,8 @@ def test_overrides_give_one_root_by_flow_and_command_line(prefect_server, tmp_pa
 )
 def test_parameters_and_requests_are_two_forms_of_one_thing(parameters, overrides):
     from tangobench.flows.__main__ import parameters_of
-    from tangobench.flows._runner import Where
     from tangobench.flows.deployments import request_of
+    from tangobench.pipeline.api import Where
 
     request = request_of("lean", {"profile": "mini", "out": "x", **parameters})
     assert dict(request.overrides) == overrides
@@ -200,8 +200,8 @@ def test_parameters_and_requests_are_two_forms_of_one_thing(parameters, override
 
 def test_a_dataset_of_your_own_keeps_its_name_in_a_flow():
     from tangobench.flows.__main__ import parameters_of
-    from tangobench.flows._runner import Where
     from tangobench.flows.deployments import OWN_DATA, request_of
+    from tangobench.pipeline.api import Where
 
     own = api.Request(name="letters", profile="full", kind="documents", manifest="letters.toml")
     again = request_of(OWN_DATA, parameters_of(own, Where(workers=3)))

@@ -8,8 +8,7 @@ from __future__ import annotations
 import pytest
 from trees import hashes
 
-from tangobench.flows._runner import Where
-from tangobench.pipeline.api import DATASETS, Request
+from tangobench.pipeline.api import DATASETS, Request, Where
 from tangobench.pipeline.core.lock import committed_lock
 
 pytestmark = [

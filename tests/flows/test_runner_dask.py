@@ -9,10 +9,9 @@ import pytest
 from samples import LOCKED
 
 from tangobench.errors import InputError, UsageError
-from tangobench.flows import _runner
-from tangobench.flows._runner import Where
 from tangobench.pipeline import api
-from tangobench.pipeline.api import Request
+from tangobench.pipeline.api import Request, Where
+from tangobench.pipeline.core import pool
 from tangobench.pipeline.core.lock import committed_lock
 
 pytestmark = [pytest.mark.dask, pytest.mark.xdist_group("prefect")]
@@ -87,7 +86,7 @@ def test_units_shared_through_an_object_store(dask_cluster, bucket, dataset, tmp
 
 
 def test_an_address_without_a_scheduler_is_one_clear_error(monkeypatch):
-    monkeypatch.setattr(_runner, "_CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr(pool, "_CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match="no Dask scheduler answers") as caught:
-        _runner.DaskRunner("tcp://127.0.0.1:9")
+        pool.DaskRunner("tcp://127.0.0.1:9")
     assert caught.value.exit_code == 2

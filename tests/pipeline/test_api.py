@@ -8,8 +8,8 @@ from trees import hashes, temporary_files
 
 from tangobench.errors import InputError, ResourceError, UsageError
 from tangobench.pipeline import api
-from tangobench.pipeline.core.build import Job, Output, Stage, Unit
-from tangobench.pipeline.core.pool import ProcessRunner, SerialRunner
+from tangobench.pipeline.core.build import Job, Output, SerialRunner, Stage, Unit
+from tangobench.pipeline.core.pool import ProcessRunner
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.store import open_store
 

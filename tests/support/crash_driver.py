@@ -32,11 +32,11 @@ from trees import hashes, temporary_files
 
 from tangobench.errors import TangobenchError
 from tangobench.pipeline import api
-from tangobench.pipeline.core import build, publish, store
+from tangobench.pipeline.core import build, publish, shard_reader, store
+from tangobench.pipeline.core.build import SerialRunner
 from tangobench.pipeline.core.hashing import sha256_file
 from tangobench.pipeline.core.lock import LOCK_NAME
-from tangobench.pipeline.core.pool import SerialRunner
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 
 _VARIES = re.compile(r"\b[0-9a-f]{2}\b|[0-9a-f]*[0-9][0-9a-f]*|partial-.*")
 WRITING = {"open", "write", "fsync", "mkdir", "replace", "link"}
@@ -190,7 +190,7 @@ def naive(kind: str) -> None:
     store.LocalStore._unnamed = store.RemoteStore._unnamed  # whole, by the writer above
     if kind == "trusting":
         store.Store.get = trusting_get
-        publish._holds = lambda path, entry: path.exists()
+        shard_reader._holds = lambda path, entry: path.exists()
 
 
 def try_point(

@@ -195,8 +195,8 @@ def _build(args: argparse.Namespace) -> int:
     settle(args)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's would spin, with no matrix to do
     import tangobench.pipeline.core.no_pandas  # noqa: F401
-    from tangobench.flows._runner import Where
     from tangobench.pipeline import api
+    from tangobench.pipeline.api import Where
 
     where = Where(workers=args.workers, runner=args.runner, address=args.address)
     with closing(where.open(args.kind or args.dataset)) as runner:  # whose workers load by now

@@ -80,7 +80,7 @@ def _verify_one(args: argparse.Namespace, folder: Any, against: str | None) -> i
     import tangobench.pipeline.core.no_pandas  # noqa: F401
     from tangobench.pipeline.core.lock import require_root
     from tangobench.pipeline.core.progress import units
-    from tangobench.pipeline.core.publish import verify
+    from tangobench.pipeline.core.shard_reader import verify
 
     reporter_of(args).say(f"checking every byte of {folder} …")
     lock = verify(folder)

@@ -18,7 +18,7 @@ import pytest
 from tangobench.catalogue import CATALOGUE, COLUMNS
 from tangobench.pipeline.core.cards import card_files, flatten, stated
 from tangobench.pipeline.core.lock import read_lock
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 from tangobench.pipeline.reading import open_dataset
 
 TOY = Path(__file__).parents[2] / "eval" / "toy_out.py"

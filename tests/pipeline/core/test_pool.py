@@ -14,7 +14,8 @@ import pytest
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import InputError, ResourceError
 from tangobench.pipeline import api
-from tangobench.pipeline.core.pool import ProcessRunner, SerialRunner, make_runner
+from tangobench.pipeline.core.build import SerialRunner
+from tangobench.pipeline.core.pool import ProcessRunner, make_runner
 
 SUPPORT = Path(pool_jobs.__file__).parent
 

@@ -12,9 +12,9 @@ from trees import hashes, temporary_files
 from tangobench.errors import MismatchError, TangobenchError, UsageError
 from tangobench.pipeline import api
 from tangobench.pipeline.core import publish
+from tangobench.pipeline.core.build import SerialRunner
 from tangobench.pipeline.core.lock import CARD_NAMES, LOCK_NAME, RUN_NAME, read_lock, seal, sign
-from tangobench.pipeline.core.pool import SerialRunner
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 
 SHARD = "wide/train-00000-of-00002.arrow"
 

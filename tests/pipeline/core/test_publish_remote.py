@@ -8,10 +8,9 @@ import pytest
 
 from tangobench.errors import CorruptionError, MismatchError, TangobenchError
 from tangobench.pipeline import api, open_dataset
+from tangobench.pipeline.core.build import SerialRunner
 from tangobench.pipeline.core.lock import LOCK_NAME, committed_lock, read_lock
-from tangobench.pipeline.core.pool import SerialRunner
-from tangobench.pipeline.core.publish import verify
-from tangobench.pipeline.core.shard_reader import cache_folder
+from tangobench.pipeline.core.shard_reader import cache_folder, verify
 from tangobench.pipeline.core.store import Bucket, place_of
 
 SHARD = "wide/train-00000-of-00002.arrow"

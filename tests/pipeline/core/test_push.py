@@ -14,8 +14,8 @@ import pytest
 from little_hub import LittleHub
 
 from tangobench.errors import CorruptionError, InputError, UsageError
-from tangobench.pipeline.core.publish import verify
 from tangobench.pipeline.core.push import plan_push, stale
+from tangobench.pipeline.core.shard_reader import verify
 
 TESTS = Path(__file__).parents[2]
 

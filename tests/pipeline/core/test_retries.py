@@ -9,8 +9,8 @@ import pytest
 
 from tangobench.errors import InputError, ResourceError, TangobenchError
 from tangobench.pipeline.core import build
-from tangobench.pipeline.core.build import Job, Stage
-from tangobench.pipeline.core.pool import ProcessRunner, SerialRunner
+from tangobench.pipeline.core.build import Job, SerialRunner, Stage
+from tangobench.pipeline.core.pool import ProcessRunner
 from tangobench.pipeline.core.store import open_store
 
 

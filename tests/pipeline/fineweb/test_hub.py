@@ -20,8 +20,8 @@ from tangobench.errors import InputError, ResourceError, UsageError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.hashing import rows_sha256, sha256_file
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.core.publish import verify
 from tangobench.pipeline.core.push import plan_push
+from tangobench.pipeline.core.shard_reader import verify
 from tangobench.pipeline.fineweb import sources
 from tangobench.pipeline.fineweb.sources.hub import HubParts, cache_folder, files_of, list_hub
 

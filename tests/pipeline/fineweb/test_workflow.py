@@ -11,7 +11,7 @@ import pytest
 import yaml
 from little_hub import COMMIT, REPOSITORY, LittleHub, write_repository
 
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 
 ROOT = Path(__file__).parents[3]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

@@ -21,7 +21,7 @@ from tangobench.cli import main
 from tangobench.errors import InputError, TangobenchError, UsageError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import read_lock
-from tangobench.pipeline.core.publish import verify
+from tangobench.pipeline.core.shard_reader import verify
 from tangobench.pipeline.core.spec import load_spec
 from tangobench.pipeline.fineweb import packing
 from tangobench.pipeline.lean.fetch import package_files
