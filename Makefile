@@ -28,7 +28,7 @@ FROM   = $(if $(SOURCE),--source $(call quote,$(SOURCE)))
 BUILD  = --profile $(call quote,$(PROFILE)) --out $(call quote,$(OUT)) --workers $(WORKERS) $(FROM)
 # SET="train_rows=1000 seed=3": keys of the spec, one word each.
 SETS   = $(foreach pair,$(SET),--set $(call quote,$(pair)))
-CODE  := src pipeline flows manifests model eval tests bench docs/generate.py
+CODE  := src pipeline flows manifests model eval tests bench docs/*.py
 TEST  := $(BIN)/python -m pytest -n 2 --dist loadgroup
 
 export OMP_NUM_THREADS ?= 1
@@ -103,7 +103,7 @@ results: $(STAMP) ## pack OUT/results into results/, write its tables and docs/f
 	$(TOOL) results pack $(if $(wildcard $(OUT)/results),$(call quote,$(OUT)/results)) --to results
 	{ cat results/tables.head && $(TOOL) tables results --speed bench/results/speed.json; } > results/tables.md.new
 	mv results/tables.md.new results/tables.md
-	$(TOOL) results findings --pictures docs/images > docs/findings.md
+	$(BIN)/python docs/findings.py
 
 report: $(STAMP) ## one static HTML site of everything in OUT
 	$(TOOL) report --out $(call quote,$(OUT))

@@ -1,21 +1,28 @@
-"""What a study will do before anything is run: runs, hours, and the differences that it can see.
+"""What is said before a study's runs: their hours, differences that they can see, predictions.
 
 - Noise is taken from the six architectures' earlier runs of this size, in a two-way layout.
+- Predictions for the paper's size are sealed; docs/findings.py made them, runs judge them.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from tangobench.catalogue import title_of
+from tangobench.eval.comparison import analysis
 from tangobench.eval.comparison import runs as texts
-from tangobench.eval.comparison.analysis import by_arch
-from tangobench.eval.comparison.runs import or_dash
-from tangobench.eval.comparison.studies import Result, Study, Weights
+from tangobench.eval.comparison.runs import estimate, or_dash
+from tangobench.eval.comparison.studies import STUDIES, Result, Study, Weights
 from tangobench.eval.intervals import detectable, two_way
 from tangobench.eval.render import Table, tabled
+from tangobench.eval.scoring.result_files import read_result, shipped_results
 from tangobench.pipeline.core.progress import units
+
+PREDICTIONS: Final = "tangobench-predictions/1"
+PREDICTIONS_NAME: Final = "predictions.json"
 
 
 class Prior(NamedTuple):
@@ -60,7 +67,9 @@ def prior_residual(results: Sequence[Result], study: Study) -> Prior | None:
     own = [group for group in groups if study.metric in group.metrics]
     if own:
         groups = [max(own, key=lambda group: len(group.every))]
-    fitted = [(two_way(by_arch(g.every, g.metrics[0])), title_of(g.dataset)) for g in groups]
+    fitted = [
+        (two_way(analysis.by_arch(g.every, g.metrics[0])), title_of(g.dataset)) for g in groups
+    ]
     return max((Prior(layout.residual, on) for layout, on in fitted if layout), default=None)
 
 
@@ -90,3 +99,34 @@ def plan_table(planned: Mapping[str, Any]) -> Table:
         },
         f"{planned['question']} {noise}",
     )
+
+
+def read_predictions(folder: Path | None = None) -> dict[str, Any]:
+    return read_result((folder or shipped_results()) / PREDICTIONS_NAME, PREDICTIONS)
+
+
+def prediction_table(found: dict[str, Any], results: Sequence[Result]) -> Table:
+    return tabled(
+        f"Predictions of {found['date']} for {found['size']}",
+        found["predictions"],
+        {
+            "Comparison": lambda one: one["contrast"],
+            "Predicted difference in NLL": lambda one: estimate(
+                [one[key] for key in ("estimate", "low", "high")]
+            ),
+            "Outcome": lambda one: _outcome(one, results),
+            "Tested by": lambda one: f"`{one['command']}`",
+        },
+        f"From results with sha256 {found['results_sha256'][:16]}…; an interval that does not "
+        "contain the mean difference of the runs is a failed prediction.",
+    )
+
+
+def _outcome(one: dict[str, Any], results: Sequence[Result]) -> str:
+    contrasts = analysis.analyse(STUDIES[one["study"]]("mini"), results)["contrasts"]
+    per_seed = next(c["per_seed"] for c in contrasts if c["contrast"] == one["contrast"])
+    if not per_seed:
+        return "not run"
+    mean = statistics.fmean(per_seed)
+    verdict = "holds" if one["low"] <= mean <= one["high"] else "failed"
+    return f"{verdict}: {mean:+.3f} ({units(len(per_seed), 'seed pair')})"

@@ -16,6 +16,12 @@ def load_module(path: Path):
 
 
 @pytest.fixture(scope="session")
+def page():
+    """The program that writes docs/findings.md."""
+    return load_module(Path(__file__).parents[2] / "docs" / "findings.py")
+
+
+@pytest.fixture(scope="session")
 def toy_out(tmp_path_factory):
     """The three toy datasets and made-up results, published once; do not change it."""
     here = Path(__file__).parent

@@ -221,55 +221,22 @@ def require_folders(folders: list[Path]) -> None:
             raise UsageError(f"no folder {folder}", fix="name a folder of results")
 
 
-@command("results findings", folders=Path)
-def _findings(args: argparse.Namespace) -> int:
-    """Print the page docs/findings.md from results.
-
-    options:
-      folders=FOLDER*  more results
-      --pictures DIR   also write the page's pictures there
-
-    examples:
-      results findings out/results
-    """
-    from tangobench.eval.comparison.findings import findings, pictures, read_predictions
-    from tangobench.eval.comparison.recall import read_recall
-    from tangobench.eval.scoring.result_files import read_results, shipped_results
-    from tangobench.pipeline.core.files import write_atomic
-
-    folders = [*args.folders, shipped_results()]
-    results = read_results(folders)
-    page = findings(results, read_recall(folders), read_predictions())
-    if args.pictures is not None:
-        for name, picture in pictures(results).items():
-            write_atomic(args.pictures / name, picture.encode())
-    return show(args, {"markdown": page}, page.rstrip("\n"))
-
-
 @command("results predictions", folders=Path)
 def _predictions(args: argparse.Namespace) -> int:
     """Compare the predictions made for the paper's size with what was measured.
 
     options:
-      folders=FOLDER*    more results
-      --write FILE       instead: predict from the results, once
-      --date YYYY-MM-DD  with --write: the day
+      folders=FOLDER*  more results
 
     examples:
       results predictions out/results
     """
-    from tangobench.eval.comparison import findings
+    from tangobench.eval.comparison.design import prediction_table, read_predictions
     from tangobench.eval.render import render
     from tangobench.eval.scoring.result_files import read_results, shipped_results
 
-    results = read_results([*args.folders, shipped_results()])
-    if args.write is not None:
-        if args.date is None:
-            raise UsageError("--write without --date", fix="add --date YYYY-MM-DD")
-        path = findings.write_predictions(args.write, results, args.date)
-        return show(args, {"path": str(path)}, str(path))
-    found = findings.read_predictions()
-    table = findings.prediction_table(found, results)
+    found = read_predictions()
+    table = prediction_table(found, read_results([*args.folders, shipped_results()]))
     return show(args, found, render([table], "markdown").rstrip("\n"))
 
 

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,8 @@ from tangobench.eval.comparison.analysis import (
     studies_in,
     study_tables,
 )
-from tangobench.eval.comparison.design import plan, plan_table, prior_residual
-from tangobench.eval.comparison.findings import findings, pictures
+from tangobench.eval.comparison.design import plan, plan_table, prior_residual, read_predictions
+from tangobench.eval.comparison.recall import read_recall
 from tangobench.eval.comparison.replicate import run_study
 from tangobench.eval.comparison.studies import STUDIES, TUNING_PAIR, Arm, Study, minus
 from tangobench.eval.scoring.result_files import read_results, shipped_results
@@ -121,7 +120,7 @@ def test_a_verdict_needs_both_intervals(pooled, paired, expected):
     assert side(pooled, paired) == expected
 
 
-def test_multipliers_of_straight_lines():
+def test_multipliers_of_straight_lines(page):
     """NLL 2 − 0.2·log2(budget) for the reference; one that is 0.2 lower needs half as much."""
     study = STUDIES["compute"]("mini")
     made = [
@@ -138,8 +137,8 @@ def test_multipliers_of_straight_lines():
     shorter = [run.sha256 for arm in study.arms for run in arm.runs if arm.budget < 1]
     half = [one for one in made if one["run_sha256"] in shorter]
     assert multipliers(study, half)["FLASH"] == pytest.approx([0.5] * 3)  # of TANGO's at 0.5
-    assert 'points="60.0,60.0 620.0,210.0"' in pictures(half)["findings-compute-curves.svg"]
-    assert "(images/findings-compute-curves.svg)" in findings(half)
+    assert 'points="60.0,60.0 620.0,210.0"' in page.pictures(half)["findings-compute-curves.svg"]
+    assert "(images/findings-compute-curves.svg)" in page.findings(half)
     quarter = [made[i] for i, run in enumerate(study.runs) if run.recipe.steps < 200]
     assert not [t for t in study_tables(study, quarter) if "operations for" in t.title]
 
@@ -218,20 +217,23 @@ def test_shipped_runs_are_not_trained_again(tmp_path, make_toy_math, small, monk
     assert analyse(small, run_study(small, tmp_path / "here", workers=1))["runs"] == 4
 
 
-def test_the_committed_page_is_that_of_the_results(capsys):
-    assert main(["results", "findings"]) == 0
-    page = Path(__file__).parents[3] / "docs" / "findings.md"
-    assert capsys.readouterr().out == page.read_text(encoding="utf-8")
+def test_the_committed_page_is_that_of_the_results(page):
+    made = page.findings(
+        read_results([shipped_results()]),
+        read_recall([shipped_results()]),
+        read_predictions(),
+    )
+    assert made == (page.HERE / "findings.md").read_text(encoding="utf-8")
 
 
-def test_the_page_tells_what_ran_and_what_did_not():
+def test_the_page_tells_what_ran_and_what_did_not(page):
     study = STUDIES["sharing"]("mini")
     made = [result(run, 1.5 + i % 7 / 100) for i, run in enumerate(study.runs)]
-    page = findings(made)
+    text = page.findings(made)
     found = analyse(study, made)["contrasts"][0]["two_way"]
-    assert f"{found[0]:+.3f} ({found[1]:+.3f} … {found[2]:+.3f})" in page
+    assert f"{found[0]:+.3f} ({found[1]:+.3f} … {found[2]:+.3f})" in text
     small = [name for name in STUDIES if not name.startswith("large")]
-    assert page.count("Not run yet") == len(small) - 1
+    assert text.count("Not run yet") == len(small) - 1
 
 
 def test_studies_among_results_are_those_with_a_run_of_their_own():

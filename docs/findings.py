@@ -1,12 +1,15 @@
-"""What the studies say (docs/findings.md and its pictures), and what they predict.
+"""Writes docs/findings.md and its pictures, from the results alone: `make results`.
 
-- Page and pictures are functions of the results alone: tests compare them with the committed ones.
+- Tests compare the committed page and pictures with what this makes.
 - Predictions of what models of the paper's size will show are made once, dated, and sealed with the
-  hash of the results that they follow from. _PREDICTED says how.
+  hash of the results that they follow from (`--predict`). _PREDICTED says how.
+
+Usage: `python docs/findings.py` in a clone.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import math
 import statistics
@@ -20,15 +23,16 @@ from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
 from tangobench.eval.comparison import analysis, design
 from tangobench.eval.comparison import recall as probe
-from tangobench.eval.comparison.runs import estimate
+from tangobench.eval.comparison.design import PREDICTIONS, PREDICTIONS_NAME
 from tangobench.eval.comparison.studies import STUDIES, Result, Study, Weights, orderings
 from tangobench.eval.comparison.tables import replications, summary_tables
 from tangobench.eval.intervals import two_way
 from tangobench.eval.published import LABELS, NLL
-from tangobench.eval.render import Table, render, tabled
-from tangobench.eval.scoring.result_files import RUNS, read_result, shipped_results, write_result
+from tangobench.eval.render import render
+from tangobench.eval.scoring.result_files import RUNS, read_results, shipped_results, write_result
 from tangobench.model.config import TARGET_PARAMS
 from tangobench.model.training.recipes import RECIPES, runs
+from tangobench.pipeline.core.files import write_atomic
 from tangobench.pipeline.core.progress import units
 
 _HEAD: Final = """# What the studies found
@@ -83,6 +87,7 @@ too, the estimate is the middle of both and the interval covers both. What more 
 Untied Transformer++ is extrapolated from its training curve.
 
 """
+HERE: Final = Path(__file__).parent
 _LEFT, _WIDTH, _TALL, _TOP = 430, 900, 30, 60
 _STYLE: Final = (
     "text{font:14px system-ui,sans-serif;fill:#222}.m{text-anchor:middle;font-size:12px}"
@@ -92,8 +97,6 @@ _STYLE: Final = (
     "@media(prefers-color-scheme:dark){text{fill:#ddd}line{stroke:#777}"
     ".i{stroke:#6db3e8}circle{fill:#6db3e8}}"
 )
-_FORMAT: Final = "tangobench-predictions/1"
-_FILE: Final = "predictions.json"
 _WIDER: Final = 2.0  # for the step from 0.77 to 44 million parameters
 _SLOPES: Final = (0.25, 0.6, 1.25)  # of the small curve's slope per doubling: low, middle, high
 
@@ -121,7 +124,7 @@ def findings(
     body = render(tested, "markdown") or "Not run.\n"
     parts.append(_section(asked.name, asked.question, f"{body}\n{_RECALL_LIMITS}"))
     if predicted is not None:
-        table = render([prediction_table(predicted, results)], "markdown")
+        table = render([design.prediction_table(predicted, results)], "markdown")
         parts.append(_PREDICTED + table)
     return "\n".join([*parts, _LIMITS.format(**facts), _not_run(small, results)])
 
@@ -257,7 +260,7 @@ def predict(results: Sequence[Result], date: str) -> dict[str, Any]:
     shared = {n: w for n, w in small.contrasts.items() if n.startswith("Sharing in TANGO")}
     sharing = replace(small, contrasts=shared)
     return {
-        "format": _FORMAT,
+        "format": PREDICTIONS,
         "date": date,
         "results_sha256": hashlib.sha256(packed).hexdigest(),
         "size": "44 million parameters, 84,000 steps of DeepMind Mathematics, three seed pairs",
@@ -278,10 +281,6 @@ def write_predictions(path: Path, results: Sequence[Result], date: str) -> Path:
             fix="name another file",
         )
     return write_result(path, predict(results, date))
-
-
-def read_predictions(folder: Path | None = None) -> dict[str, Any]:
-    return read_result((folder or shipped_results()) / _FILE, _FORMAT)
 
 
 def _entry(study: str, contrast: str, basis: str, interval: Sequence[float]) -> dict[str, Any]:
@@ -359,28 +358,20 @@ def _last_drop(points: Sequence[float]) -> float:
     return math.log(statistics.fmean(half) / statistics.fmean(end))
 
 
-def prediction_table(found: dict[str, Any], results: Sequence[Result]) -> Table:
-    return tabled(
-        f"Predictions of {found['date']} for {found['size']}",
-        found["predictions"],
-        {
-            "Comparison": lambda one: one["contrast"],
-            "Predicted difference in NLL": lambda one: estimate(
-                [one[key] for key in ("estimate", "low", "high")]
-            ),
-            "Outcome": lambda one: _outcome(one, results),
-            "Tested by": lambda one: f"`{one['command']}`",
-        },
-        f"From results with sha256 {found['results_sha256'][:16]}…; an interval that does not "
-        "contain the mean difference of the runs is a failed prediction.",
-    )
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--predict", metavar="YYYY-MM-DD", help="instead: write the predictions")
+    day = parser.parse_args().predict
+    folder = shipped_results()
+    results = read_results([folder])
+    if day:
+        print(write_predictions(folder / PREDICTIONS_NAME, results, day))
+        return
+    for name, picture in pictures(results).items():
+        write_atomic(HERE / "images" / name, picture.encode())
+    page = findings(results, probe.read_recall([folder]), design.read_predictions())
+    write_atomic(HERE / "findings.md", page.encode())
 
 
-def _outcome(one: dict[str, Any], results: Sequence[Result]) -> str:
-    contrasts = analysis.analyse(STUDIES[one["study"]]("mini"), results)["contrasts"]
-    per_seed = next(c["per_seed"] for c in contrasts if c["contrast"] == one["contrast"])
-    if not per_seed:
-        return "not run"
-    mean = statistics.fmean(per_seed)
-    verdict = "holds" if one["low"] <= mean <= one["high"] else "failed"
-    return f"{verdict}: {mean:+.3f} ({units(len(per_seed), 'seed pair')})"
+if __name__ == "__main__":
+    main()
