@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from tangobench import cli
+from tangobench.cli import OUTPUT, add_options
 from tangobench.commands import data
-from tangobench.commands._common import OUTPUT, add_options
 from tangobench.errors import TangobenchError
 from tangobench.flows.local.place import Place
 from tangobench.flows.local.recording import LOST, LOUD, IsLost, recorded

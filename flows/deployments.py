@@ -24,8 +24,8 @@ from prefect.runtime import flow_run
 from pydantic import NonNegativeFloat, PositiveInt
 
 from tangobench.catalogue import CATALOGUE, TEST_SETS
+from tangobench.cli import options
 from tangobench.commands import data
-from tangobench.commands._common import options
 from tangobench.errors import TangobenchError
 from tangobench.flows import _run
 from tangobench.flows._run import RunReporter, Staged, attempt, finish, publish_lock

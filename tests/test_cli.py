@@ -19,8 +19,8 @@ import fault_toy
 import pytest
 from trees import temporary_files
 
-from tangobench import cli
-from tangobench.commands._common import COMMANDS
+from tangobench import cli, errors
+from tangobench.cli import COMMANDS
 from tangobench.commands.data import plan_lines
 from tangobench.errors import EXIT_CODES
 from tangobench.pipeline import api
@@ -456,7 +456,7 @@ def test_tables_in_a_terminal_are_a_summary(run, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     whole = run("tables")[1]
     assert whole.count("### ") > 20 and "| TANGO |" in whole
-    monkeypatch.setattr(cli.Clean, "isatty", lambda self: True, raising=False)
+    monkeypatch.setattr(errors.Clean, "isatty", lambda self: True, raising=False)
     code, summary, _ = run("tables", "--dataset", "dm_math")
     assert code == 0 and "Lean" not in summary and "lowest mean" in summary
     assert len(summary) < len(whole) / 10 and "--all" in summary

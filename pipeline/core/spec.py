@@ -10,10 +10,11 @@ import dataclasses
 import datetime
 import difflib
 import importlib.resources
+import json
 import math
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -179,3 +180,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def assignments(words: Sequence[str]) -> dict[str, Any]:
+    """`--set KEY=VALUE` and `--set TABLE.KEY=VALUE` as TOML reads them; quotes may be left away."""
+    lines = []
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {word!r} has no '='", fix="write --set KEY=VALUE")
+        try:
+            if len(tomllib.loads(f"value = {text}")) > 1:  # a second line would set another key
+                raise ValueError
+        except (ValueError, RecursionError):
+            text = json.dumps(text, ensure_ascii=False)
+        lines.append(f"{key} = {text}")
+    try:
+        return tomllib.loads("\n".join(lines))
+    except ValueError as error:
+        fix = "set each key once, a table's keys or the table"
+        raise UsageError(f"--set {' '.join(words)}: {error}", fix=fix) from None

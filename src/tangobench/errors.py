@@ -9,7 +9,9 @@
 from __future__ import annotations
 
 import functools
+import io
 import re
+from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 # Repetitions before the telling part of a pattern are bounded: the time is linear in the text.
@@ -177,3 +179,22 @@ EXIT_CODES: Final = {
     **{cls.exit_code: cls.meaning for cls in TangobenchError.__subclasses__()},
     130: "interrupted",
 }
+
+
+class Clean:
+    """A stream that escapes control characters of input; `unfiltered` is for the program's own."""
+
+    def __init__(self, raw: Any) -> None:
+        if isinstance(raw, io.TextIOWrapper):
+            raw.reconfigure(errors="backslashreplace")  # a terminal that cannot show a letter
+        self.unfiltered = raw
+
+    def write(self, text: str) -> int:
+        self.unfiltered.write(printable(text, keep="\n\t"))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unfiltered, name)

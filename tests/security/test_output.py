@@ -12,8 +12,7 @@ import time
 import forge
 import pytest
 
-from tangobench.cli import Clean
-from tangobench.errors import InputError, printable, without_secrets
+from tangobench.errors import Clean, InputError, printable, without_secrets
 from tangobench.flows._run import _lock_table
 from tangobench.flows.local import recording, server
 from tangobench.flows.local.place import Place, State

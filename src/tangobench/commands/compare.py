@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tangobench.catalogue import CATALOGUE
-from tangobench.commands._common import EXTRAS, FORMAT, command, finished, reporter_of, show
+from tangobench.cli import EXTRAS, FORMAT, command, finished, reporter_of, show
 from tangobench.commands.score import require_folders
 from tangobench.commands.train import checked_device
 from tangobench.errors import UsageError

@@ -13,15 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE, TEST_SETS
-from tangobench.commands._common import (
-    assignments,
-    command,
-    emit_json,
-    finished,
-    place,
-    reporter_of,
-    show,
-)
+from tangobench.cli import command, emit_json, finished, place, reporter_of, show
 from tangobench.errors import ResourceError, UsageError
 
 DATASET: Final = f"{', '.join(CATALOGUE | TEST_SETS)} or a manifest of your own (see `init`)"
@@ -124,6 +116,7 @@ def settle(args: argparse.Namespace) -> None:
 
 def request(args: argparse.Namespace) -> Any:
     from tangobench.pipeline.api import Request, spec_overrides
+    from tangobench.pipeline.core.spec import assignments
 
     short = {key: vars(args)[key] for key in ("config", "commit", "root")}  # `--root ''` is one
     given = {f.name: vars(args)[f.name] for f in fields(Request) if f.name in vars(args)}

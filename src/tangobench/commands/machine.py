@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from tangobench.catalogue import CATALOGUE
-from tangobench.commands._common import command, count, emit_json, finished, reporter_of, show
+from tangobench.cli import command, count, emit_json, finished, reporter_of, show
 from tangobench.commands.train import checked_device
 from tangobench.errors import ResourceError, TangobenchError
 

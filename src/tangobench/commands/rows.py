@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE, TEST_SETS
-from tangobench.commands._common import command, emit_json, finished, place, reporter_of, show
+from tangobench.cli import command, emit_json, finished, place, reporter_of, show
 from tangobench.commands.data import expected_lock, summary, summary_lines
 from tangobench.errors import MismatchError, UsageError
 

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.commands._common import COMPUTE, EXTRAS, command, finished, reporter_of, show
+from tangobench.cli import COMPUTE, EXTRAS, command, finished, reporter_of, show
 from tangobench.commands.train import compute_device
 from tangobench.errors import UsageError
 

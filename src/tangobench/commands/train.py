@@ -11,9 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tangobench.commands._common import (
+from tangobench.cli import (
     COMPUTE,
-    assignments,
     command,
     count,
     emit_json,
@@ -152,11 +151,13 @@ def _train(args: argparse.Namespace) -> int:
 
 def _chosen_run(args: argparse.Namespace) -> Run:
     """The run that the options name: a recipe, changed, on a dataset, under a name."""
+    changes = [*args.set, *([f"precision={args.precision}"] if args.precision else [])]
+    run = named_run(args.recipe, changes, args.seed_pair)
+    if args.data is None and args.name is None and not changes:
+        return run
     from tangobench.model.training import recipe_files
     from tangobench.pipeline.reading import open_dataset
 
-    changes = [*args.set, *([f"precision={args.precision}"] if args.precision else [])]
-    run = named_run(args.recipe, changes, args.seed_pair)
     recipe = run.recipe
     if args.data is not None:
         recipe = recipe_files.on_dataset(recipe, open_dataset(args.data).lock)
@@ -165,17 +166,21 @@ def _chosen_run(args: argparse.Namespace) -> Run:
 
 def named_run(name: str | None, changes: Sequence[str], pair: str | None = None) -> Run:
     """A run by the name of a recipe, a run or a TOML file, with fields changed."""
-    from tangobench.model.training import recipe_files
     from tangobench.model.training.recipes import SEED_PAIRS, Run, find
 
     if name is None:
         raise UsageError("--recipe is missing", fix="`tangobench recipes`")
     seeds = _pair(pair)
     if name.endswith(".toml"):
+        from tangobench.model.training import recipe_files
+
         run = Run(recipe_files.read_recipe(Path(name)), *(seeds or SEED_PAIRS[0]))
     else:
         run = find(name, seeds)
     if changes:
+        from tangobench.model.training import recipe_files
+        from tangobench.pipeline.core.spec import assignments
+
         run = replace(run, recipe=recipe_files.changed(run.recipe, assignments(changes)))
     return run
 

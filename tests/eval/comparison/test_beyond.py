@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from tangobench.cli import main
-from tangobench.commands._common import FORMS
+from tangobench.cli import FORMS, main
 from tangobench.eval.comparison.beyond import beyond_tables
 from tangobench.eval.comparison.runs import share_text
 from tangobench.eval.intervals import wilson

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tangobench.cli import main
-from tangobench.commands._common import FORMS
+from tangobench.cli import FORMS, main
 from tangobench.errors import MismatchError
 from tangobench.eval import published
 from tangobench.eval.comparison.runs import spread
