@@ -69,7 +69,7 @@ def load(engine: str, folder: Path) -> Encode:
     if engine == "ours":
         import pyarrow as pa
 
-        from tangobench.pipeline.tokenizer.gpt2 import gpt2
+        from tangobench.pipeline.tokenizer.base import gpt2
 
         encoder = gpt2()
 

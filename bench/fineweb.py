@@ -106,7 +106,7 @@ def _without_output(run: dict[str, Any]) -> dict[str, Any]:
 
 def all_tokens(corpus: Path) -> int:
     """Tokens of every distinct text with one EOT each: what each peer must find."""
-    from tangobench.pipeline.tokenizer.gpt2 import gpt2
+    from tangobench.pipeline.tokenizer.base import gpt2
 
     keys: set[bytes] = set()
     total = 0
@@ -180,7 +180,7 @@ def _rate_of(run: dict[str, Any], size: int) -> str:
 def bound(corpus: Path, output_bytes: int) -> dict[str, float]:
     """CPU seconds of decoding once, encoding what is packed and one sha256 of the output."""
     from tangobench.pipeline.fineweb.spec import dump_order
-    from tangobench.pipeline.tokenizer.gpt2 import gpt2
+    from tangobench.pipeline.tokenizer.base import gpt2
 
     tokenizer, clock = gpt2(), time.process_time
     tokenizer.encode_arrow(pa.array(["once"]))  # loaded
@@ -287,7 +287,7 @@ def _rate(size: int, work: Any, cpu: bool = True) -> float:
 def bounds(megabytes: int) -> None:
     """What each stage could reach at most: hashing, copying, decoding, encoding, disk."""
     from tangobench.pipeline.core.files import write_atomic
-    from tangobench.pipeline.tokenizer.gpt2 import gpt2
+    from tangobench.pipeline.tokenizer.base import gpt2
 
     corpus = corpus_of(megabytes)
     block = np.random.default_rng(1).integers(0, 256, 1 << 28, np.uint8)

@@ -38,7 +38,7 @@ from tangobench.pipeline.lean.git import list_files, read_files
 from tangobench.pipeline.lean.lexer import mask
 from tangobench.pipeline.lean.proofs import Declaration, extract
 from tangobench.pipeline.lean.spec import Spec
-from tangobench.pipeline.tokenizer.gpt2 import ENGINE_VARIABLE, gpt2
+from tangobench.pipeline.tokenizer.base import ENGINE_VARIABLE, gpt2
 
 RESULTS = Path(__file__).parent / "results" / "lean.json"
 _HEAD = re.compile(

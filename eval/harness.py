@@ -27,7 +27,7 @@ from tangobench.eval.scoring.nll import TOKENS_AT_ONCE, batches_of, target_score
 from tangobench.eval.scoring.results import load_model
 from tangobench.model.language import LanguageModel
 from tangobench.pipeline.dm_math import vocabulary as dm_vocab
-from tangobench.pipeline.tokenizer.gpt2 import EOT, VOCABULARY_SIZE, gpt2
+from tangobench.pipeline.tokenizer.base import EOT, VOCABULARY_SIZE, gpt2
 
 Score = tuple[float, bool]
 

@@ -26,7 +26,7 @@ from tangobench.errors import CorruptionError, InputError
 from tangobench.model.config import ModelConfig
 from tangobench.model.language import LanguageModel, initialise
 from tangobench.pipeline.dm_math.vocabulary import SPECIAL, SYMBOLS
-from tangobench.pipeline.tokenizer import gpt2
+from tangobench.pipeline.tokenizer import base
 from tangobench.pipeline.tokenizer.use import HUGGING_FACE, Defined
 
 
@@ -225,7 +225,7 @@ def export(model: LanguageModel, folder: Path, own: Defined | None = None) -> Pa
 
 
 def tokenizer_for(vocabulary: int) -> PreTrainedTokenizerFast:
-    makers = {gpt2.VOCABULARY_SIZE: gpt2_tokenizer, len(SYMBOLS): math_tokenizer}
+    makers = {base.VOCABULARY_SIZE: gpt2_tokenizer, len(SYMBOLS): math_tokenizer}
     if vocabulary not in makers:
         raise InputError(
             f"no tokenizer has {vocabulary} tokens, known are {', '.join(map(str, makers))}",
@@ -236,8 +236,8 @@ def tokenizer_for(vocabulary: int) -> PreTrainedTokenizerFast:
 
 
 def gpt2_tokenizer() -> PreTrainedTokenizerFast:
-    vocabulary: dict[str, int] = json.loads(gpt2.read_vocabulary_file(gpt2.ENCODER))
-    lines = gpt2.read_vocabulary_file(gpt2.MERGES).decode().split("\n")[1:-1]
+    vocabulary: dict[str, int] = json.loads(base.read_vocabulary_file(base.ENCODER))
+    lines = base.read_vocabulary_file(base.MERGES).decode().split("\n")[1:-1]
     pairs = [(left, right) for left, right in (line.split(" ") for line in lines)]
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=pairs))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -261,7 +261,7 @@ def _wrapped(tokenizer: Tokenizer, eot: str, **names: str) -> PreTrainedTokenize
 def _of_tiktoken(own: Defined) -> Tokenizer:
     """Ranks as merges: a token is the merge of the two parts that its bytes had just before."""
     ranks = {token: ident for ident, token in enumerate(own.bytes_of) if token}
-    back = {byte: chr(code) for code, byte in gpt2.byte_alphabet().items()}
+    back = {byte: chr(code) for code, byte in base.byte_alphabet().items()}
     names = {token: "".join(back.get(b, chr(b)) for b in token) for token in ranks}
     pairs = [_halves(token, ranks) for token in sorted(ranks, key=ranks.__getitem__)]
     merges = [(names[pair[0]], names[pair[1]]) for pair in pairs if pair]

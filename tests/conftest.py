@@ -20,7 +20,7 @@ from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import LOCK_NAME
 from tangobench.pipeline.core.publish import publish
 from tangobench.pipeline.core.store import open_store
-from tangobench.pipeline.tokenizer.gpt2 import IDENTITY
+from tangobench.pipeline.tokenizer.base import IDENTITY
 
 ROOT = Path(__file__).parents[1]
 SUPPORT = ROOT / "tests" / "support"

@@ -14,7 +14,7 @@ from tangobench.model.training.recipes import find
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline import api
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.tokenizer import gpt2
+from tangobench.pipeline.tokenizer import base
 
 
 class BrokenError(RuntimeError):
@@ -31,9 +31,9 @@ def broken(monkeypatch):
 
         monkeypatch.setattr(name, refuse)
 
-    gpt2._load.cache_clear()
+    base._load.cache_clear()
     yield breaking
-    gpt2._load.cache_clear()
+    base._load.cache_clear()
 
 
 @pytest.mark.parametrize(

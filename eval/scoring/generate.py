@@ -25,8 +25,7 @@ from tangobench.model.language import LanguageModel
 from tangobench.model.training.loader import Stream
 from tangobench.pipeline.dm_math.vocabulary import EOS, SYMBOLS, question_prefix
 from tangobench.pipeline.reading import Dataset
-from tangobench.pipeline.tokenizer.base import Tokenizer
-from tangobench.pipeline.tokenizer.gpt2 import VOCABULARY_SIZE, gpt2
+from tangobench.pipeline.tokenizer.base import VOCABULARY_SIZE, Tokenizer, gpt2
 
 _LONGEST_ANSWER: Final = 31  # upstream's limit of 30 characters, and EOS
 _CLOSE: Final = 1e-2  # in logits: far above the rounding between a parallel pass and decoding

@@ -27,8 +27,7 @@ from tangobench.pipeline.lean.git import File, read_files
 from tangobench.pipeline.lean.lexer import Unterminated
 from tangobench.pipeline.lean.proofs import PROOF_KINDS, STYLES, Declaration, extract
 from tangobench.pipeline.lean.spec import KINDS
-from tangobench.pipeline.tokenizer.base import Tokenizer
-from tangobench.pipeline.tokenizer.gpt2 import IDENTITY
+from tangobench.pipeline.tokenizer.base import IDENTITY, Tokenizer
 from tangobench.pipeline.tokenizer.use import GPT2, Choice
 
 NDArray = np.ndarray[Any, Any]

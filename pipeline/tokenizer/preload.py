@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from tangobench.errors import TangobenchError
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import gpt2
 
 with contextlib.suppress(TangobenchError):
     # Both engines. If they cannot be loaded, the first unit that needs them raises the error.

@@ -36,8 +36,15 @@ from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.shard_reader import broken, map_checked
 from tangobench.pipeline.core.store import Place, Store
 from tangobench.pipeline.tokenizer import TokenizerKeys
-from tangobench.pipeline.tokenizer.base import EOT_TEXT, Ids, Tokenizer, is_panic, utf8_of
-from tangobench.pipeline.tokenizer.gpt2 import byte_alphabet, gpt2
+from tangobench.pipeline.tokenizer.base import (
+    EOT_TEXT,
+    Ids,
+    Tokenizer,
+    byte_alphabet,
+    gpt2,
+    is_panic,
+    utf8_of,
+)
 
 _SAVED: Final = "tokenizer.sealed.json"
 _FORMAT: Final = "tangobench-tokenizer/1"

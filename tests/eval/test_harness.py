@@ -28,7 +28,7 @@ from tangobench.model.hf import export
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline.dm_math.vocabulary import BOS, EOS, encode
-from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
+from tangobench.pipeline.tokenizer.base import EOT, gpt2
 
 PAGE = Path(__file__).parents[2] / "docs" / "other-tools.md"
 

@@ -19,7 +19,7 @@ from tangobench.pipeline.core.hashing import digest, rows_sha256
 from tangobench.pipeline.core.publish import publish
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.dm_math import vocabulary
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import gpt2
 
 EOT = 50256
 LEVELS = ("easy", "medium", "hard")

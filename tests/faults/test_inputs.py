@@ -19,7 +19,7 @@ from tangobench.pipeline import api
 from tangobench.pipeline.fineweb.parquet import inspect, read
 from tangobench.pipeline.fineweb.sources import SourceFile
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import gpt2
 
 pytestmark = pytest.mark.faults
 TRAIN = "CC-MAIN-2023-14"

@@ -34,7 +34,7 @@ from tangobench.model.hf import (
 from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline.dm_math import vocabulary
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import gpt2
 from tangobench.pipeline.tokenizer.use import make, read_definition
 
 PROMPT = random_tokens(3, 20) + 4  # no special symbol among them

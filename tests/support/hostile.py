@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tangobench.errors import TangobenchError
-from tangobench.pipeline.tokenizer.gpt2 import byte_alphabet
+from tangobench.pipeline.tokenizer.base import byte_alphabet
 
 COUNT, VALID = 200, 4
 ROOM = 768 << 20  # of address space, above what the libraries have mapped

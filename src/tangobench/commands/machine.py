@@ -149,12 +149,12 @@ def _some(names: list[str]) -> str:
 
 def _vocabulary() -> Check:
     try:
-        from tangobench.pipeline.tokenizer import gpt2
+        from tangobench.pipeline.tokenizer import base
 
-        for file in (gpt2.MERGES, gpt2.ENCODER):  # both are checked against their sha256
-            gpt2.read_vocabulary_file(file)
+        for file in (base.MERGES, base.ENCODER):  # both are checked against their sha256
+            base.read_vocabulary_file(file)
         engine = "reference" if _version("gigatoken") is None else "fast"
-        found = f"GPT-2, {gpt2.VOCABULARY_SIZE:,} entries, engine {engine}"
+        found = f"GPT-2, {base.VOCABULARY_SIZE:,} entries, engine {engine}"
         return Check("vocabulary", "ok", found)
     except TangobenchError as error:
         return Check("vocabulary", "bad", error.message, error.fix)

@@ -23,7 +23,7 @@ from tangobench.model.training.train import Options, train
 from tangobench.pipeline import api
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import gpt2
 
 COUNT = 12  # theorems that killed checks are about
 

@@ -35,7 +35,7 @@ from tangobench.eval.report.site import write_report
 from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.pipeline.core.lock import Lock, committed_lock, read_lock
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import gpt2
 
 ROOT = Path(__file__).parents[3]
 PAGES = {

@@ -11,7 +11,7 @@ from tangobench.eval.scoring.nll import bits_per_byte, scored_bytes
 from tangobench.eval.scoring.tally import Scored
 from tangobench.model.training.loader import Stream
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
+from tangobench.pipeline.tokenizer.base import EOT, gpt2
 
 
 class Rows:

@@ -16,7 +16,7 @@ from tangobench.model.training.recipes import RECIPES, Run
 from tangobench.model.training.train import Options, train
 from tangobench.pipeline.dm_math import vocabulary
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
+from tangobench.pipeline.tokenizer.base import EOT, gpt2
 
 
 class Rows:

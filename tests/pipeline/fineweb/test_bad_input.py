@@ -14,7 +14,7 @@ import pytest
 from tangobench.errors import InputError
 from tangobench.pipeline import api
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import gpt2
 
 TRAIN, VALIDATION = "CC-MAIN-2023-14", "CC-MAIN-2023-50"
 

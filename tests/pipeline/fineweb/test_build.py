@@ -22,7 +22,7 @@ from tangobench.pipeline.fineweb.keys import content_keys
 from tangobench.pipeline.fineweb.near_duplicates import signatures
 from tangobench.pipeline.fineweb.spec import Spec
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
+from tangobench.pipeline.tokenizer.base import EOT, gpt2
 
 
 @functools.cache

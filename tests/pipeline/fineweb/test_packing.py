@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangobench.pipeline.fineweb import packing
-from tangobench.pipeline.tokenizer.gpt2 import EOT
+from tangobench.pipeline.tokenizer.base import EOT
 
 KIND = packing.TokenKind("<u2", EOT)
 

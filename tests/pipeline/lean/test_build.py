@@ -29,7 +29,7 @@ from tangobench.pipeline.lean.git import list_files, read_files
 from tangobench.pipeline.lean.proofs import extract
 from tangobench.pipeline.lean.spec import Spec, split_of, splits_of
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokenizer.gpt2 import EOT, gpt2
+from tangobench.pipeline.tokenizer.base import EOT, gpt2
 
 
 @pytest.fixture(scope="module")

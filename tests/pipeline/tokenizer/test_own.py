@@ -30,7 +30,7 @@ from tangobench.pipeline.lean.spec import Spec as LeanSpec
 from tangobench.pipeline.lean.spec import split_of
 from tangobench.pipeline.reading import open_dataset
 from tangobench.pipeline.tokenizer import training
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import gpt2
 from tangobench.pipeline.tokenizer.use import make, read_definition, save, saved
 
 LEAN = {path: data for path, data in package_files().items() if path.startswith("Sample/")}

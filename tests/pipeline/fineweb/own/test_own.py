@@ -20,7 +20,7 @@ from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.fineweb.own.readers import rows_of
 from tangobench.pipeline.fineweb.packing import Ids
 from tangobench.pipeline.reading import open_dataset
-from tangobench.pipeline.tokenizer.gpt2 import gpt2
+from tangobench.pipeline.tokenizer.base import gpt2
 
 MANIFEST = """
 kind = "documents"
