@@ -25,7 +25,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tangobench.pipeline.fineweb.sample import Draw, article
+from tangobench.manifests.fineweb_sample import Draw, article
 
 sys.path.insert(0, str(Path(__file__).parent))
 from side_by_side import HOME, RESULTS, measure, save

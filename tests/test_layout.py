@@ -348,6 +348,17 @@ def test_what_is_too_large_is_seen(tmp_path):
     assert too_large(tmp_path) == {"report", "long.py", "small0.py:f"}
 
 
+@pytest.mark.slow
+def test_few_files_take_part_from_parquet_to_loss():
+    done = subprocess.run(
+        [sys.executable, ROOT / "bench" / "called_files.py"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert int(re.search(r"^(\d+) files:", done.stdout, re.M)[1]) <= 40
+
+
 @pytest.mark.parametrize("folder", LIBRARY)
 def test_no_bare_imports_of_our_folders(folder):
     for path in modules(folder):

@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,11 +24,13 @@ import pyarrow.parquet as pq
 from tangobench.errors import InputError, TangobenchError
 from tangobench.pipeline.core.build import Arguments
 from tangobench.pipeline.core.hashing import RowsHasher, digest
-from tangobench.pipeline.fineweb import sample as fineweb_sample
 from tangobench.pipeline.fineweb.sources import SourceFile, open_input
 
 COLUMNS: Final = ("id", "dump", "url", "text", "date")
 _BATCH: Final = 1024
+SAMPLE_ROWS: Final = 4708
+SAMPLE_TEXT: Final = 7_922_391  # bytes
+SAMPLE_VERSION: Final = 1
 _SAMPLE_BATCH: Final = 512
 _UNREADABLE: Final = (pa.ArrowException, ValueError, OSError)
 
@@ -83,17 +87,23 @@ class Reading(Arguments):
             return
         start, stop = self.groups
         for first in range(start, stop, _SAMPLE_BATCH):
-            table = fineweb_sample.sample_table(first, min(stop, first + _SAMPLE_BATCH))
-            yield table.select(COLUMNS).combine_chunks()
+            yield _sample().take(pa.array(range(first, min(stop, first + _SAMPLE_BATCH))))
 
     def texts(self) -> Iterator[pa.Array]:
         return (whole(table["text"]) for table in self.rows(["text"]))
 
 
 def read_sample(start: int, stop: int) -> Reading:
-    version = f"fineweb_sample {fineweb_sample.VERSION}"
-    file = SourceFile("the embedded sample", "", sha256=version)
+    """Documents of the embedded sample, sample.parquet; manifests/fineweb_sample.py wrote it."""
+    file = SourceFile("the embedded sample", "", sha256=f"fineweb_sample {SAMPLE_VERSION}")
     return Reading(file, (start, stop), start, stop - start)
+
+
+@functools.cache
+def _sample() -> pa.Table:
+    table = pq.read_table(Path(__file__).with_name("sample.parquet"), use_threads=False)
+    ids = [f"<urn:uuid:{uuid.UUID(bytes=ident)}>" for ident in table["id"].to_pylist()]
+    return table.set_column(1, "id", pa.array(ids)).select(COLUMNS)
 
 
 def inspect(file: SourceFile) -> FileInfo:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tangobench.pipeline.core.progress import duration
 from tangobench.pipeline.core.progress import size as shown
-from tangobench.pipeline.fineweb import sample as fineweb_sample
+from tangobench.pipeline.fineweb import parquet
 from tangobench.pipeline.fineweb.build import ONE_LEVEL
 from tangobench.pipeline.fineweb.keys import PART_ROWS, partitions_for
 from tangobench.pipeline.fineweb.near_duplicates import BATCH_BYTES
@@ -167,8 +167,8 @@ def _settings(spec: Spec, rows: int, text: float, unit: int) -> list[str]:
 def _input(spec: Spec, source: str | None) -> tuple[Promise, str]:
     """The input, and how it is known."""
     if source is None and spec.source == "sample":
-        text: float = fineweb_sample.TEXT_BYTES
-        return Promise(fineweb_sample.count(), 4e6, text, text, text), "the embedded sample"
+        text: float = parquet.SAMPLE_TEXT
+        return Promise(parquet.SAMPLE_ROWS, 4e6, text, text, text), "the embedded sample"
     if _from_hub(spec, source):
         rows = size = 0.0
         seen: list[str] = []

@@ -39,7 +39,7 @@ from tangobench.pipeline.core.build import (
 )
 from tangobench.pipeline.core.spec import bad_value
 from tangobench.pipeline.core.store import R, Store
-from tangobench.pipeline.fineweb import sample as fineweb_sample
+from tangobench.pipeline.fineweb import parquet
 from tangobench.pipeline.fineweb.keys import STATUS_NAMES, KeysArgs, KeysResult, Rules
 from tangobench.pipeline.fineweb.packing import Encoding, one_pass
 from tangobench.pipeline.fineweb.parquet import FileInfo, Reading, hash_file, inspect, read_sample
@@ -201,6 +201,7 @@ def run_parts(job: Job, stage: Stage[A, R], what: str, args: Iterable[A]) -> lis
     return job.run(stage, list(map(stage.unit, labels, todo)))
 
 
+_SAMPLE_UNIT: Final = 640  # documents
 Stamp = tuple[int, int, int] | None
 
 
@@ -330,10 +331,10 @@ def _units(
 
 
 def _sample_inputs(spec: Spec, tokenizer: Choice) -> Inputs:
-    total, step = fineweb_sample.count(), fineweb_sample.BLOCK
-    identity = {"generator": "fineweb_sample", "version": fineweb_sample.VERSION, "rows": total}
+    total, step = parquet.SAMPLE_ROWS, _SAMPLE_UNIT
+    identity = {"generator": "fineweb_sample", "version": parquet.SAMPLE_VERSION, "rows": total}
     ranges = [read_sample(start, min(total, start + step)) for start in range(0, total, step)]
-    units = _units(spec, ranges, total, fineweb_sample.TEXT_BYTES, tokenizer)
+    units = _units(spec, ranges, total, parquet.SAMPLE_TEXT, tokenizer)
     return Inputs(units, identity, {"kind": "sample"})
 
 

@@ -13,11 +13,11 @@ import pytest
 from fineweb_corpus import DUMPS, build, expected, make_corpus, read_decisions, write_parquet
 
 from tangobench.errors import InputError
+from tangobench.manifests import fineweb_sample
 from tangobench.pipeline import api
 from tangobench.pipeline.core.lock import read_lock
 from tangobench.pipeline.core.spec import load_spec, manifest_file
-from tangobench.pipeline.fineweb import near_duplicates, packing, plan, why
-from tangobench.pipeline.fineweb import sample as fineweb_sample
+from tangobench.pipeline.fineweb import near_duplicates, packing, parquet, plan, why
 from tangobench.pipeline.fineweb.keys import content_keys
 from tangobench.pipeline.fineweb.near_duplicates import signatures
 from tangobench.pipeline.fineweb.spec import Spec
@@ -328,11 +328,16 @@ def test_sample_has_every_hard_case():
         "dump-ignored", "duplicate-chain", "duplicate-content", "duplicate-url",
         "duplicate-url-and-content", "text-empty",
     }  # fmt: skip
-    table = fineweb_sample.sample_table(0, fineweb_sample.count())
+    table = fineweb_sample.sample_table()
     assert len(set(table["dump"].to_pylist())) >= 8
-    assert table.schema == fineweb_sample.SCHEMA
-    part = fineweb_sample.sample_table(100, 164)
-    assert part.equals(table.slice(100, 64).combine_chunks())  # any range can be made alone
+
+
+def test_the_sample_is_what_its_generator_makes():
+    made = fineweb_sample.sample_table().select(parquet.COLUMNS)
+    read = [*parquet.read_sample(0, parquet.SAMPLE_ROWS).rows()]
+    assert pa.concat_tables(read).cast(made.schema).equals(made)
+    assert made.num_rows == parquet.SAMPLE_ROWS
+    assert sum(len(text.encode()) for text in made["text"].to_pylist()) == parquet.SAMPLE_TEXT
 
 
 class Recorder:

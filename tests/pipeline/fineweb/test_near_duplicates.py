@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from tangobench.errors import UsageError
+from tangobench.manifests.fineweb_sample import Draw, article
 from tangobench.pipeline.fineweb import near_duplicates
-from tangobench.pipeline.fineweb.sample import Draw, article
 
 ENGINES = ["rensa", "datasketch"]
 
