@@ -30,6 +30,8 @@ _COMMITS: Final = {
     "805bb6fc42f8": "df73ded3798eb2885944b6f59424b246679bd25c",
     "3091c83a2960": "58fe4d3a25b605e26061e96ed566c1907435bc44",
 }
+# Commits of shipped runs that were rewritten before they were merged: no commit has their code.
+_REWRITTEN: Final = ("2c5db40d5661", "245fb604137c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +145,16 @@ def _runs(results: list[dict[str, Any]]) -> Table | None:
     def lock(data: dict[str, Any]) -> str:
         committed = committed_lock(data["name"], data.get("profile", ""))
         if committed is None or committed.root != data["root"]:
-            return "in the dataset folder"
-        return f"manifests/{data['name']}.{data['profile']}.lock.json"
+            return "not committed"
+        return f"{data['name']}.{data['profile']}"
 
     cells: dict[str, Callable[[dict[str, Any]], str]] = {
         "Run": lambda run: run["run"],
         "Steps": lambda run: f"{run['step']:,}",
-        "Data root": lambda run: f"{run['data']['root'][:16]}…",
-        "Lock": lambda run: lock(run["data"]),
-        "Checkpoint sha256": lambda run: f"{run['checkpoint_sha256'][:16]}…",
-        "Code sha256": lambda run: f"{run['trained_with']['code_sha256'][:16]}…",
+        "Data root": lambda run: f"{run['data']['root'][:12]}…",
+        "Committed lock": lambda run: lock(run["data"]),
+        "Checkpoint": lambda run: f"{run['checkpoint_sha256'][:12]}…",
+        "Code": lambda run: f"{run['trained_with']['code_sha256'][:12]}…",
         "Commit": lambda run: commit_of(run["trained_with"]),
     }
     return tabled("", results, cells) if results else None
@@ -161,4 +163,7 @@ def _runs(results: list[dict[str, Any]]) -> Table | None:
 def commit_of(made_with: dict[str, Any]) -> str:
     """The commit that a run recorded, or the first one in this history with the same code."""
     found = made_with.get("commit") or _COMMITS.get(made_with["code_sha256"][:12])
-    return "–" if found is None else str(found)[:12] + ("+" if str(found).endswith("+") else "")
+    if found is None:
+        return "–"
+    mark = "+" if str(found).endswith("+") else "*" if str(found)[:12] in _REWRITTEN else ""
+    return str(found)[:12] + mark
