@@ -178,7 +178,7 @@ def gap_figure(gap: Gap) -> Figure:
         series.append(Series.over(list(lines), places, key=key, label=model))
     return plot(
         f"From validation to extrapolation: {title_of(gap.dataset)}, "
-        f"{gap.every[0]['data']['profile']} {gap.root[:8]}",
+        f"{gap.every[0]['data']['profile']} data (root {gap.root[:8]})",
         series,
         x=Axis(label="part", text=lambda v: stages[int(v)] if v in places else "", margin=0.12),
         y=Axis(label="nats per answer token"),

@@ -16,7 +16,7 @@ from tangobench.eval.report.site import write_report
 
 # name, site, page, element to bring near the top, width, height, dark
 SHOTS = (
-    ("standings", "none", "index", "#dm_math-mini-4-b4d0b16f .standings", 1180, 560, False),
+    ("standings", "none", "index", "#dm_math-mini-4-b4d0b16f .standings", 1180, 532, False),
     ("rows", "out", "lean-*", ".tokens", 1180, 760, False),
     ("look", "out", "look", ".look", 1180, 900, False),
     ("models", "out", "models", "figure", 1180, 700, True),
