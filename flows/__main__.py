@@ -53,7 +53,8 @@ def _run(args: argparse.Namespace) -> int:
 
     if args.runner == "processes":  # workers load their modules while Prefect loads its own
         where.open(*(one.kind or one.dataset for one in each))
-    # The terminal shows the build's own lines; Prefect's go to its log.
+    # The terminal shows the build's own lines; Prefect's go to its log, its notice nowhere.
+    os.environ.setdefault("DO_NOT_TRACK", "1")
     os.environ["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "CRITICAL"
     os.environ["PREFECT_LOGGING_INTERNAL_LEVEL"] = "CRITICAL"
     with recorded(Place(root=Path.cwd().resolve()), say) as is_lost:
