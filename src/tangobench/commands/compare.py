@@ -16,6 +16,7 @@ from tangobench.commands.train import checked_device
 from tangobench.errors import UsageError
 
 if TYPE_CHECKING:
+    from tangobench.eval.comparison.studies import Study
     from tangobench.eval.render import Table
 
 
@@ -166,7 +167,7 @@ _REPLICATE: Final = """
 --study {sharing,compute,rates,context,recall,large-untied,large-compute,large-orderings}
                  instead: a question that the paper leaves open; shows its plan before it
                  starts
---plan           of a study or of --devices: only show the plan
+--plan           only show what the runs would take
 """
 
 
@@ -186,16 +187,18 @@ def _replicate(args: argparse.Namespace) -> int:
     reporter_of(args).say("planning the runs …")  # torch takes seconds to load
     from tangobench.eval.comparison import analysis
     from tangobench.eval.comparison.replicate import ablate, replicate
-    from tangobench.eval.comparison.studies import ablations
+    from tangobench.eval.comparison.studies import STUDIES, ablations
     from tangobench.eval.comparison.tables import summary_tables
 
     if args.study == "recall":
         return _recall(args)
-    if args.study:
-        return _study(args)
-    if args.devices or args.only or args.profile == "paper":
-        return _launch(args)
     profile: Any = args.profile or "sample"
+    if args.study:
+        return _study(args, STUDIES[args.study](args.profile or "mini"))
+    if args.ablations and args.plan:
+        return _study(args, ablations(profile))
+    if args.plan or args.devices or args.only or profile == "paper":
+        return _launch(args)
     dataset, how = args.dataset or "dm_math", _how(args)
     if args.ablations:
         results, study = ablate(profile, dataset, args.out, **how), ablations(profile)
@@ -229,7 +232,8 @@ def _launch(args: argparse.Namespace) -> int:
     dataset = args.dataset or (None if profile == "paper" or args.only else "dm_math")
     chosen = launch.choose("published" if profile == "paper" else profile, dataset, args.only)
     devices = args.devices.split(",") if args.devices else launch.all_gpus()
-    planned, seconds = launch.estimates(chosen, devices or ["cuda"])
+    assumed = ["cuda"] if profile == "paper" else ["cpu"] * args.workers
+    planned, seconds = launch.estimates(chosen, devices or assumed)
     if args.plan:
         return _show(args, dataclasses.asdict(planned), [planned])
     reporter = reporter_of(args)
@@ -252,14 +256,12 @@ def _launch(args: argparse.Namespace) -> int:
     return failed[0].code if failed and failed[0].code > 0 else int(bool(failed))
 
 
-def _study(args: argparse.Namespace) -> int:
+def _study(args: argparse.Namespace, study: Study) -> int:
     from tangobench.eval.comparison import analysis, design
     from tangobench.eval.comparison.replicate import run_study
-    from tangobench.eval.comparison.studies import STUDIES
     from tangobench.eval.render import render
     from tangobench.eval.scoring.result_files import read_results, shipped_results
 
-    study = STUDIES[args.study](args.profile or "mini")
     before = read_results([args.out / "results", shipped_results()])
     prior = design.prior_residual(read_results([shipped_results()]), study)
     planned = design.plan(study, before, prior)

@@ -171,6 +171,12 @@ def test_the_plan_is_made_of_what_is_left():
     assert len(plan_table(planned).rows) == len(study.contrasts)
 
 
+@pytest.mark.parametrize("words", ["", "--profile mini", "--ablations", "--study sharing"])
+def test_a_plan_trains_nothing(words, tmp_path):
+    assert main(["replicate", "--plan", *words.split(), "--out", str(tmp_path / "out")]) == 0
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_command_shows_the_plan_and_starts_nothing(tmp_path, capsys):
     words = f"replicate --study compute --plan --json --out {tmp_path / 'out'}"
     assert main(words.split()) == 0
