@@ -60,7 +60,7 @@ class ProcessRunner:
             while waiting or running:
                 while waiting and len(running) < self._workers * _IN_FLIGHT:
                     item, label = waiting.popleft()
-                    running.append((pool.submit(function, item), label))
+                    running.append((pool.submit(_work, function, item), label))
                 value = pool.result(*running[0])
                 running.popleft()
                 yield value
@@ -146,6 +146,18 @@ def _explain_no_workers() -> Iterator[None]:
 def make_runner(workers: int, *, preload: Sequence[str] = ()) -> Runner:
     """The runner for a worker count; workers inherit the modules that `preload` names."""
     return SerialRunner() if workers == 1 else ProcessRunner(workers, preload)
+
+
+def _work(function: Callable[[Item], Value], item: Item) -> Value:
+    """Run an item in a worker, which ends with it if the item took the SIGTERM of `stop`.
+
+    Training does, to save a checkpoint. Asking for work again would block for ever: an idle worker
+    dies of its SIGTERM while it holds the lock of the queue.
+    """
+    try:
+        return function(item)
+    except KeyboardInterrupt:
+        os._exit(1)
 
 
 def _prepare_worker() -> None:

@@ -74,3 +74,16 @@ def unreliable(args: dict[str, str], store: Store) -> Output[Nothing]:
     if len(tries.read_text()) < 3:
         raise ConnectionResetError("the line dropped")
     return Output(b"done", {})
+
+
+def train_or_rest(folder: str) -> None:
+    """Training that saves a checkpoint when it gets SIGTERM, for items that are not empty."""
+    if folder:
+        asked: list[int] = []
+        signal.signal(signal.SIGTERM, lambda number, _: asked.append(number))
+        time.sleep(0.5)  # the other worker waits for work by now
+        Path(folder, "training").touch()
+        while not asked:
+            time.sleep(0.01)
+        time.sleep(0.5)  # its checkpoint
+        raise KeyboardInterrupt

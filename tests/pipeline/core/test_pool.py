@@ -112,6 +112,29 @@ def test_a_reader_that_stops_early_stops_the_workers():
         assert all(gone(pid) for pid in pids)
 
 
+def test_an_interrupt_waits_for_no_worker_that_saves_a_checkpoint(tmp_path):
+    """The other worker dies of its SIGTERM while it holds the lock of the queue of work."""
+    script = (
+        f"import os, pathlib, signal, sys, threading, time; sys.path.insert(0, {str(SUPPORT)!r})\n"
+        "import pool_jobs\n"
+        "from tangobench.pipeline.core.pool import ProcessRunner\n"
+        f"folder = pathlib.Path({str(tmp_path)!r})\n"
+        "def interrupt():\n"
+        "    while not (folder / 'training').exists():\n"
+        "        time.sleep(0.01)\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Thread(target=interrupt, daemon=True).start()\n"
+        "try:\n"
+        "    list(ProcessRunner(2).map(pool_jobs.train_or_rest, [str(folder), ''], 'ab'))\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert run.stdout == "interrupted\n"
+
+
 def test_workers_of_a_dataset_start_with_its_encoder():
     for name, dataset in CATALOGUE.items():
         assert api.preload_of(name)[0] == f"{dataset.package}.build"
