@@ -58,7 +58,7 @@ def _tables(args: argparse.Namespace) -> int:
         raise UsageError(f"no results on {args.dataset!r}", fix=f"use one of {there}")
     terminal = sys.stdout.isatty()
     if terminal and not (args.all or args.json or args.format):
-        return _standings(results)
+        return _standings(results, args.folders or [Path("out/results")])
     from tangobench.eval.comparison.analysis import studies_in, study_tables
     from tangobench.eval.comparison.beyond import beyond_tables, gap_tables, gaps
     from tangobench.eval.comparison.tables import own_tables, paper_tables, replication_tables
@@ -70,12 +70,14 @@ def _tables(args: argparse.Namespace) -> int:
     return _show(args, [dataclasses.asdict(t) for t in tables], tables, "text" if terminal else "")
 
 
-def _standings(results: list[dict[str, Any]]) -> int:
+def _standings(results: list[dict[str, Any]], folders: Sequence[Path]) -> int:
     """Who is ahead, a table for each group of runs that can be compared."""
     from tangobench.eval.comparison.runs import groups
     from tangobench.eval.render import Table, render
     from tangobench.eval.report.results import standings
+    from tangobench.eval.scoring.result_files import read_results
 
+    own = {run["run"] for run in read_results(folders)}
     columns = ["Model", "NLL", "95% interval", "Runs", "Verdict"]
     for group in groups(results):
         rows = [
@@ -83,6 +85,8 @@ def _standings(results: list[dict[str, Any]]) -> int:
             for row in standings(group)["rows"]
         ]
         title = group.title("Validation NLL", group.metrics[0])
+        if own.isdisjoint(run["run"] for run in group.every):
+            title += " that come with tangobench"
         print(render([Table(title=title, columns=columns, rows=rows)], "text"))
     print("--all shows every table, --dataset NAME those of one dataset")
     return 0
