@@ -56,7 +56,7 @@ test: $(STAMP) ## all tests that fit in a quarter of an hour
 setup: $(STAMP) ## the virtual environment with the tested versions
 
 $(STAMP): pyproject.toml constraints.txt
-	@echo "setup: installs the tested versions into $(VENV); 2.1 GB with a CPU build of torch, 5.9 GB with the CUDA build that PyPI has for Linux (TORCH_INDEX=URL takes torch from another index)" >&2
+	@echo "setup: installs the tested versions into $(VENV); 2.2 GB with a CPU build of torch, 5.9 GB with the CUDA build that PyPI has for Linux (TORCH_INDEX=URL takes torch from another index)" >&2
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
 	$(if $(TORCH_INDEX),$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --index-url $(call quote,$(TORCH_INDEX)) torch)
