@@ -1,7 +1,7 @@
 """Writes the pages that follow from the code: `make docs`.
 
 - In docs/reference.md the commands from the program's parser, the recipes, and the error kinds from
-  every `kind=` in the sources; in docs/speed.md the comparisons of bench/results.
+  every `kind=` in the sources; in docs/speed.md the numbers of bench/results.
 - A test compares the pages with what this prints.
 
 Usage: `python docs/generate.py` in a clone.
@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from tangobench import cli, errors
 from tangobench.catalogue import title_of
@@ -172,9 +173,39 @@ def speed_table() -> str:
     return "\n".join(lines) + "\n"
 
 
+def _measured(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((HERE.parent / f"bench/results/{name}.json").read_text())
+    return found
+
+
+def scale_table() -> str:
+    """What builds over powers of ten of documents took, and how that grows."""
+    found, names = _measured("scale"), ("cpu_seconds", "driver_mb", "workers_mb")
+    head = "| documents | CPU s, driver and workers | driver MB | both workers MB | load |"
+    lines = [head, "|---:" * 5 + "|"]
+    rows = [
+        (f"{run['documents']:,}", *(f"{run[n]:,.0f}" for n in names), str(run["load"]))
+        for run in found["runs"]
+    ]
+    rows += [("grows with exponent", *(f"{found['exponents'][name]:.2f}" for name in names), "")]
+    return "\n".join(lines + [f"| {' | '.join(row)} |" for row in rows]) + "\n"
+
+
+def plan_table() -> str:
+    """What `plan` said of builds beside what they took: planned, measured, ratio."""
+    names = ("core_seconds", "memory_mb", "disk_mb")
+    lines = ["| input | CPU s | memory MB | disk MB | load |", "|---" + "|---:" * 4 + "|"]
+    for case in _measured("plan")["cases"]:
+        cells = ["{:,.0f} / {:,.0f} = {:.2f}".format(*case[name]) for name in names]
+        lines += [
+            f"| {case['megabytes']:,} MB, {case['shape']} | {' | '.join(cells)} | {case['load']} |"
+        ]
+    return "\n".join(lines) + "\n"
+
+
 TABLES = {
     "reference.md": {"commands": commands, "errors": errors_table, "recipes": recipes_table},
-    "speed.md": {"speed": speed_table},
+    "speed.md": {"speed": speed_table, "scale": scale_table, "plan": plan_table},
 }
 
 
