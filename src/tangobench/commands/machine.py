@@ -70,7 +70,10 @@ def _doctor(args: argparse.Namespace) -> int:
     fixes = [f"\n    {c.fix}" if c.fix else "" for c in checks]
     lines = [f"{_MARKS[c.state]} {c.name:<22} {c.found}" for c in checks]
     show(args, [c._asdict() for c in checks], *map(operator.add, lines, fixes))
-    return ResourceError.exit_code if any(check.state == "bad" for check in checks) else 0
+    bad = sum(check.state == "bad" for check in checks)
+    done = f"{len(checks) - bad} of {len(checks)} checks passed"
+    finished(args, done, "the fixes above" if bad else "tangobench build lean")
+    return ResourceError.exit_code if bad else 0
 
 
 def _licence(package: metadata.Distribution) -> dict[str, str]:
