@@ -29,6 +29,7 @@ from tangobench.model.config import ARCHS, SCALING, Arch, ModelConfig, formula
 from tangobench.model.training.recipes import RECIPES, Precision, Recipe
 from tangobench.pipeline.core.files import read_untrusted
 from tangobench.pipeline.core.lock import Count, Name
+from tangobench.pipeline.core.progress import units
 
 Task = Literal["train", "decode"]
 Size = Literal["mini", "published"]
@@ -158,7 +159,7 @@ def machine_text(measured: dict[str, Any]) -> str:
     machine, first = measured["machine"], measured["cases"][0]
     rounds = first.get("rounds", 1)
     return (
-        f"{machine['device']}, {first['threads']} thread(s), {first['precision']}, "
+        f"{machine['device']}, {units(first['threads'], 'thread')}, {first['precision']}, "
         f"PyTorch {machine['torch']}{f', fastest of {rounds} rounds' if rounds > 1 else ''}"
     )
 

@@ -27,7 +27,7 @@ from tangobench.model.kernels import crossgate
 from tangobench.model.training.loader import Batch, power_of_two, rows_on_cpu
 from tangobench.model.training.recipes import Precision, Recipe
 from tangobench.pipeline.core.lock import committed_lock
-from tangobench.pipeline.core.progress import duration, size
+from tangobench.pipeline.core.progress import duration, size, units
 
 BOUNDS: Final = ("arithmetic", "bytes", "launches")
 SHARE: Final = 0.85  # of a GPU's free memory; the rest is for libraries and fragmentation
@@ -98,7 +98,7 @@ def _this_cpu() -> Chip:
     moved = 2 * large.nbytes / best(lambda: torch.mul(large, 1.5))
     return Chip(
         name="cpu",
-        source=f"measured on this machine with {torch.get_num_threads()} thread(s)",
+        source=f"measured on this machine with {units(torch.get_num_threads(), 'thread')}",
         flops={DTYPES[name]: gemm_rate("cpu", name) for name in ("fp32", "bf16", "fp64")},
         bandwidth=moved,
         slow_bandwidth=2 * large.nbytes / best(lambda: torch.exp(large)),

@@ -9,6 +9,7 @@ import numpy as np
 
 from tangobench.errors import InputError
 from tangobench.pipeline.core.lock import Lock
+from tangobench.pipeline.core.progress import units
 from tangobench.pipeline.dm_math import vocabulary
 from tangobench.pipeline.dm_math.spec import CONFIGS, MAX_QUESTION, AnySplit, split_of
 from tangobench.pipeline.reading import Dataset, Rows, open_dataset
@@ -44,7 +45,7 @@ def why(folder: Path, lock: Lock, ident: str) -> list[str]:
             kind="not-found",
             fix="give a whole question, as `inspect --jsonl -` prints it",
         )
-    lines = [f"its hash puts it in {split}; it occurs in {len(places)} row(s) there"]
+    lines = [f"its hash puts it in {split}; it occurs in {units(len(places), 'row')} there"]
     for config, row in places[:20]:
         index, combination = divmod(row, len(CONFIGS[config]))
         name = CONFIGS[config][combination]

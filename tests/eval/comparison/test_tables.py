@@ -261,7 +261,7 @@ def test_speed_and_memory_by_hand(tmp_path, capsys):
     # 1,000 tokens/s × 2M MACs × 2 operations × 3 passes
     assert train.rows == [["Full-attention GAU", "256", "1,000", "5 MB", "2.00M", "12.0"]]
     assert decode.rows == [["Full-attention GAU", "256", "1,000 (disturbed)", "5 MB", "2.00M"]]
-    assert "some CPU, 1 thread(s), fp32" in train.note
+    assert "some CPU, 1 thread, fp32" in train.note
     results, file = tmp_path / "results", tmp_path / "speed.json"
     results.mkdir()
     for text in ("", "[]", "{}", '{"machine": {}, "cases": [{}]}', None):

@@ -245,7 +245,7 @@ def test_speeds_stand_beside_their_operation_counts():
         *(("TANGO", "256"), ("TANGO", "1,024"), ("WANGO", "256"), ("WANGO", "1,024"))
     ]
     assert decode.rows[0] == ["TANGO", "256", "2,000", "3 MB", "4.00M"]  # no rate: not its formula
-    assert found["machine"] == "a CPU, 1 thread(s), fp32, PyTorch 2"
+    assert found["machine"] == "a CPU, 1 thread, fp32, PyTorch 2"
     assert len(found["figures"]) == 2
     assert speed({}, "ours") is None
 
