@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from side_by_side import ONE_THREAD, own_versions, row, save
 
-from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Job, Result, ShardFile
 from tangobench.pipeline.core.publish import publish
 from tangobench.pipeline.core.store import open_store
@@ -85,15 +85,15 @@ def many_rows(folder: Path) -> tuple[Path, int]:
     rng, spans = np.random.default_rng(0), np.arange(ROWS + 1) * 8
     index, starts = np.arange(8 * ROWS, dtype=np.uint32), np.arange(8, dtype=np.uint16) * 1000
     columns = {
-        "tokens": arrays.fixed(rng.integers(0, 50257, (ROWS, CONTEXT), np.uint16)),
-        "doc_index": arrays.lists(index, spans),
-        "doc_start": arrays.lists(np.tile(starts, ROWS), spans),
-        "doc_offset": arrays.lists(np.zeros(8 * ROWS, np.uint32), spans),
+        "tokens": shards.fixed(rng.integers(0, 50257, (ROWS, CONTEXT), np.uint16)),
+        "doc_index": shards.lists(index, spans),
+        "doc_start": shards.lists(np.tile(starts, ROWS), spans),
+        "doc_offset": shards.lists(np.zeros(8 * ROWS, np.uint32), spans),
     }
-    data, info = arrays.encode_shard(columns, batch_rows=64)
+    data, info = shards.encode_shard(columns, batch_rows=64)
     job = Job(open_store(str(folder / ".units")))
     record = job.store.put("rows", data, {"shard": info})
-    names = [arrays.shard_name("train", n, SHARDS) for n in range(SHARDS)]
+    names = [shards.shard_name("train", n, SHARDS) for n in range(SHARDS)]
     config = {"context": CONTEXT, "vocabulary": 50257, "masked_target": 50256, "pad": 50256}
     result = Result(
         source={},

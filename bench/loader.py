@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from tangobench.model.training.loader import Loader
-from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Job, Result, ShardFile
 from tangobench.pipeline.core.hashing import case_json
 from tangobench.pipeline.core.publish import publish
@@ -205,12 +205,12 @@ def bounds(lengths: NDArray) -> NDArray:
 def publish_rows(
     folder: Path, name: str, values: NDArray, offsets: NDArray, starts: NDArray | None
 ) -> Path:
-    columns = {"tokens": arrays.lists(values, offsets)}
+    columns = {"tokens": shards.lists(values, offsets)}
     if starts is None:
-        columns = {"tokens": arrays.fixed(values.reshape(-1, 8192))}
+        columns = {"tokens": shards.fixed(values.reshape(-1, 8192))}
     else:
-        columns["target_start"] = arrays.scalars(starts)
-    data, info = arrays.encode_shard(columns, batch_rows=64 if starts is None else 1024)
+        columns["target_start"] = shards.scalars(starts)
+    data, info = shards.encode_shard(columns, batch_rows=64 if starts is None else 1024)
     job = Job(open_store(str(folder / ".units")))
     record = job.store.put(name, data, {"shard": info})
     masked = 50256 if starts is None else None
@@ -223,7 +223,7 @@ def publish_rows(
         counts={},
         drops={},
         notes={},
-        shards=[ShardFile(arrays.shard_name("train", 0, 1), "default", "train", record)],
+        shards=[ShardFile(shards.shard_name("train", 0, 1), "default", "train", record)],
         card=CARD,
     )
     # Under a name of its own: rows of the catalogue's datasets have more columns than these.

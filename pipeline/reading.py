@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tangobench.errors import UsageError
-from tangobench.pipeline.core.arrays import Rules
 from tangobench.pipeline.core.lock import Lock, read_lock, require_committed_content
 from tangobench.pipeline.core.shard_reader import Shard, check_schemas, shard_rules
+from tangobench.pipeline.core.shards import Rules
 from tangobench.pipeline.core.store import Bucket, Place, place_of
 
 if TYPE_CHECKING:

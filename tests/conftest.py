@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Job, Result, ShardFile
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import LOCK_NAME
@@ -56,9 +56,9 @@ def publish_toy(folder: Path, name: str, tables: dict, configs: dict, notes: dic
     files = []
     for (config, split), parts in tables.items():
         for number, columns in enumerate(parts):
-            data, info = arrays.encode_shard(columns, batch_rows=4)
+            data, info = shards.encode_shard(columns, batch_rows=4)
             record = job.store.put(f"{config}-{split}-{number}", data, {"shard": info})
-            path = arrays.shard_name(split, number, len(parts))
+            path = shards.shard_name(split, number, len(parts))
             path = path if config == "default" else f"{config}/{path}"
             files.append(ShardFile(path, config, split, record))
     result = Result(
@@ -77,9 +77,9 @@ def publish_toy(folder: Path, name: str, tables: dict, configs: dict, notes: dic
     return target
 
 
-def token_lists(rows: list[np.ndarray], dtype: str) -> arrays.Column:
+def token_lists(rows: list[np.ndarray], dtype: str) -> shards.Column:
     values = np.concatenate([np.zeros(0), *rows]).astype(dtype)
-    return arrays.lists(values, np.cumsum([0, *map(len, rows)]))
+    return shards.lists(values, np.cumsum([0, *map(len, rows)]))
 
 
 def math_rows(rng: np.random.Generator, count: int) -> dict:
@@ -92,8 +92,8 @@ def math_rows(rng: np.random.Generator, count: int) -> dict:
         starts.append(len(question) + 2)
     return {
         "tokens": token_lists(rows, "u1"),
-        "target_start": arrays.scalars(np.array(starts, "u2")),
-        "combination": arrays.scalars(np.arange(count).astype("u1") % 6),
+        "target_start": shards.scalars(np.array(starts, "u2")),
+        "combination": shards.scalars(np.arange(count).astype("u1") % 6),
     }
 
 
@@ -130,7 +130,7 @@ def make_toy_math_tests() -> Callable[..., Path]:
         for place, part in enumerate(parts):
             columns = math_rows(rng, 7)
             numbers = np.arange(7).astype("u1") % 3 + 3 * place
-            tables[part, "test"] = [{**columns, "combination": arrays.scalars(numbers)}]
+            tables[part, "test"] = [{**columns, "combination": shards.scalars(numbers)}]
         row = {"context": 256, "vocabulary": 73, "masked_target": None, "pad": 0}
         names = [f"{module}/{part}" for part in parts for module in ("a__x", "b__y", "c__z")]
         return publish_toy(folder, name, tables, dict.fromkeys(parts, row), {"combinations": names})
@@ -148,9 +148,9 @@ def make_toy_lean() -> Callable[..., Path]:
             tokens = [rng.integers(0, 90, rng.integers(5, 30)) for _ in range(count)]
             return {
                 "tokens": token_lists(tokens, "u2"),
-                "path": arrays.strings([paths[i % 2] for i in range(count)]),
-                "start": arrays.scalars(np.zeros(count, "u4")),
-                "length": arrays.scalars(np.full(count, 9, "u4")),
+                "path": shards.strings([paths[i % 2] for i in range(count)]),
+                "start": shards.scalars(np.zeros(count, "u4")),
+                "length": shards.scalars(np.full(count, 9, "u4")),
             }
 
         def proof(count: int) -> dict:
@@ -158,10 +158,10 @@ def make_toy_lean() -> Callable[..., Path]:
             starts = np.array([len(t) - 1 - rng.integers(1, 6) for t in tokens], "u2")
             return {
                 "tokens": token_lists(tokens, "u2"),
-                "target_start": arrays.scalars(starts),
-                "path": arrays.strings([paths[i % 2] for i in range(count)]),
-                "declaration": arrays.strings([f"t{i}" for i in range(count)]),
-                "kind": arrays.strings(["theorem"] * count),
+                "target_start": shards.scalars(starts),
+                "path": shards.strings([paths[i % 2] for i in range(count)]),
+                "declaration": shards.strings([f"t{i}" for i in range(count)]),
+                "kind": shards.strings(["theorem"] * count),
             }
 
         row = {"context": 2048, "vocabulary": 50257, "masked_target": None, "pad": 50256}
@@ -186,10 +186,10 @@ def make_toy_fineweb() -> Callable[..., Path]:
             values[rng.random(values.shape) < 0.1] = 50256
             one = np.arange(count + 1)  # a document per row
             return {
-                "tokens": arrays.fixed(values),
-                "doc_index": arrays.lists(one[:-1].astype("u4"), one),
-                "doc_start": arrays.lists(np.zeros(count, "u2"), one),
-                "doc_offset": arrays.lists(np.zeros(count, "u4"), one),
+                "tokens": shards.fixed(values),
+                "doc_index": shards.lists(one[:-1].astype("u4"), one),
+                "doc_start": shards.lists(np.zeros(count, "u2"), one),
+                "doc_offset": shards.lists(np.zeros(count, "u4"), one),
             }
 
         row = {"context": 32, "vocabulary": 50257, "masked_target": 50256, "pad": 50256}

@@ -490,12 +490,14 @@ def test_a_finished_command_leaves_sigterm_as_it_was():
 def test_verify_says_what_it_checks_before_it_starts_and_how_long_it_took(
     run, toy_folder, monkeypatch, capsys
 ):
-    from tangobench.pipeline.core import publish, shard_reader
+    from tangobench.pipeline.core import shard_reader
 
     before = []
     check = shard_reader.verify
     monkeypatch.setattr(
-        publish, "verify", lambda folder: [before.append(capsys.readouterr().err), check(folder)][1]
+        shard_reader,
+        "verify",
+        lambda folder: [before.append(capsys.readouterr().err), check(folder)][1],
     )
     code, root, after = run("verify", toy_folder)
     assert code == 0 and re.fullmatch(r"[0-9a-f]{64}\n", root)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
 
 from tangobench.errors import ResourceError, TangobenchError
-from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.files import FULL
 from tangobench.pipeline.core.hashing import Sink, digest
 from tangobench.pipeline.core.progress import Reporter
@@ -103,7 +103,7 @@ class Streamed(Generic[R_co]):
 class ShardResult(TypedDict):
     """The result of a unit whose object is a shard."""
 
-    shard: arrays.ShardInfo
+    shard: shards.ShardInfo
 
 
 class TableResult(TypedDict):
@@ -113,13 +113,13 @@ class TableResult(TypedDict):
     rows_sha256: str
 
 
-def shard_unit(columns: dict[str, arrays.Column], *, batch_rows: int) -> Streamed[ShardResult]:
+def shard_unit(columns: dict[str, shards.Column], *, batch_rows: int) -> Streamed[ShardResult]:
     """What it returns if the object is a shard."""
 
     def write(sink: Sink) -> ShardResult:
-        return {"shard": arrays.write_shard(columns, sink, batch_rows=batch_rows)}
+        return {"shard": shards.write_shard(columns, sink, batch_rows=batch_rows)}
 
-    return Streamed(write, arrays.shard_size(columns, batch_rows=batch_rows))
+    return Streamed(write, shards.shard_size(columns, batch_rows=batch_rows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from tangobench.errors import (
     CorruptionError,
 )
 from tangobench.pipeline.core import lock as locks
-from tangobench.pipeline.core.arrays import Rules, check_table, rules_of
 from tangobench.pipeline.core.files import map_untrusted, open_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import (
     RowsHasher,
@@ -34,6 +33,7 @@ from tangobench.pipeline.core.hashing import (
     sha256_bytes,
 )
 from tangobench.pipeline.core.lock import LOCK_NAME, Lock, read_lock
+from tangobench.pipeline.core.shards import Rules, check_table, rules_of
 from tangobench.pipeline.core.store import Bucket, Place
 
 NDArray = np.ndarray[Any, Any]

@@ -16,9 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from tangobench.catalogue import ONE_DISTRIBUTION
-from tangobench.pipeline.core.arrays import shard_name, unpack
 from tangobench.pipeline.core.build import Job, Record, Result, ShardFile, Unit
 from tangobench.pipeline.core.hashing import digest
+from tangobench.pipeline.core.shards import shard_name, unpack
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.dm_math import files, generator, stages, vocabulary
 from tangobench.pipeline.dm_math.plan import cut, seconds

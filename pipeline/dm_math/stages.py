@@ -23,9 +23,9 @@ import pyarrow as pa
 import xxhash
 
 from tangobench.errors import CorruptionError, InputError
-from tangobench.pipeline.core import arrays, build
-from tangobench.pipeline.core.arrays import offsets_of, pack, unpack
+from tangobench.pipeline.core import build, shards
 from tangobench.pipeline.core.build import Arguments, Output, Stage
+from tangobench.pipeline.core.shards import offsets_of, pack, unpack
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.dm_math import fast, spec, vocabulary
 from tangobench.pipeline.dm_math.generator import Generator
@@ -177,9 +177,9 @@ def assemble_shard(args: AssembleArgs, store: Store) -> build.Streamed[build.Sha
         )
     numbers = np.arange(args.first, args.last, dtype=np.uint8)
     columns = {
-        "tokens": arrays.lists(tokens, offsets),
-        "target_start": arrays.scalars(starts),
-        "combination": arrays.scalars(np.tile(numbers, len(starts) // len(numbers))),
+        "tokens": shards.lists(tokens, offsets),
+        "target_start": shards.scalars(starts),
+        "combination": shards.scalars(np.tile(numbers, len(starts) // len(numbers))),
     }
     return build.shard_unit(columns, batch_rows=args.batch_rows)
 

@@ -23,9 +23,9 @@ from typing import Any, Final
 import numpy as np
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.arrays import NDArray, shard_name
 from tangobench.pipeline.core.build import Job, Record, Result, ShardFile, Unit
 from tangobench.pipeline.core.cards import NOT_STATED
+from tangobench.pipeline.core.shards import NDArray, shard_name
 from tangobench.pipeline.fineweb import encode, near_duplicates, packing
 from tangobench.pipeline.fineweb.decisions import (
     DecisionsResult,

@@ -22,10 +22,10 @@ import pyarrow.parquet as pq
 import xxhash
 
 from tangobench.errors import CorruptionError
-from tangobench.pipeline.core import arrays, build
-from tangobench.pipeline.core.arrays import NDArray, Section, Sections
+from tangobench.pipeline.core import build, shards
 from tangobench.pipeline.core.build import Arguments, Job, Output, Record, SideFile, Stage, Streamed
 from tangobench.pipeline.core.hashing import RowsHasher, Sink
+from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb.keys import FINE, KEY_ROW, by_part, key_rows, part_of
 from tangobench.pipeline.fineweb.spec import dump_name
@@ -77,7 +77,7 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output[DecisionsResult
     documents = args.unit.load(store)
     order, cuts = _by_part(documents, args.parts)
     columns = {name: column.take(order) for name, column in _columns(documents).items()}
-    data, bounds = arrays.pack_ranges(columns, cuts)
+    data, bounds = shards.pack_ranges(columns, cuts)
     train, found = documents.partition == TRAIN, []
     for side in (train, documents.partition == VALIDATION):
         linked = side & (documents.status == FINE)
@@ -111,7 +111,7 @@ def write_file(rows: tuple[Section, ...], store: Store) -> Streamed[build.TableR
     def tables() -> Iterator[pa.Table]:
         waiting: list[dict[str, NDArray]] = []
         for section in rows:
-            waiting.append(arrays.read(section, store))
+            waiting.append(shards.read(section, store))
             if sum(len(part["dump"]) for part in waiting) >= FILE_ROWS:
                 yield _table(waiting)
                 waiting = []
@@ -150,7 +150,7 @@ def first_indices(records: Sequence[Record[DecisionsResult]]) -> NDArray:
     return np.asarray(np.cumsum(rows, axis=0) - rows + starts)
 
 
-def _columns(documents: Documents) -> dict[str, arrays.Packable]:
+def _columns(documents: Documents) -> dict[str, shards.Packable]:
     """What is published, as arrays; a document that cannot be used is its own component."""
     component = documents.component.copy()
     for at in np.flatnonzero(documents.status != FINE).tolist():
@@ -173,7 +173,7 @@ def _table(found: Sequence[dict[str, NDArray]]) -> pa.Table:
         return np.concatenate([part[name] for part in found])
 
     def texts(name: str) -> pa.Array:
-        texts = [arrays.arrow_texts(part, name) for part in found]
+        texts = [shards.arrow_texts(part, name) for part in found]
         return pa.concat_arrays(texts).cast(pa.string())
 
     dumps, place = np.unique(whole("dump"), return_inverse=True)

@@ -18,10 +18,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from tangobench.pipeline.core import arrays
-from tangobench.pipeline.core.arrays import NDArray, Section, Sections
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Arguments, ShardResult, Stage, Streamed, shard_unit
 from tangobench.pipeline.core.hashing import Sink
+from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import packing
 from tangobench.pipeline.fineweb.decisions import doc_indices
@@ -89,7 +89,7 @@ def encode_unit(args: TokensArgs, store: Store) -> Streamed[TokensResult]:
             whole = (({"index": rows[a:b]}, tokens(members[a:b])) for a, b in pairwise(cuts))
             bounds, totals = _write_buckets(sink, whole, ids.dtype)
             start = _write_tokens(sink, {}, int(lengths[long].sum()), tokens(long), ids.dtype)
-            begins = start + ids.dtype.itemsize * arrays.offsets_of(lengths[long])[:-1]
+            begins = start + ids.dtype.itemsize * shards.offsets_of(lengths[long])[:-1]
             bounds.append(sink.size)
         names = wanted.ident.take(pa.array(long)).to_pylist()
         windows = _windows(names, lengths[long], index[long], begins, ids.dtype.itemsize, args)
@@ -128,13 +128,13 @@ def _write_tokens(
 ) -> int:
     """A section that ends in tokens, written some documents at a time; where they begin."""
     entries = [(name, array.dtype, len(array)) for name, array in before.items()]
-    sink.write(arrays.header([*entries, ("tokens", dtype, total)]))
+    sink.write(shards.header([*entries, ("tokens", dtype, total)]))
     for array in before.values():
         sink.write(np.ascontiguousarray(array))
-        sink.write(arrays.padding(array.nbytes))
+        sink.write(shards.padding(array.nbytes))
     start = sink.size
     write_ids(sink, tokens, dtype)
-    sink.write(arrays.padding(dtype.itemsize * total))
+    sink.write(shards.padding(dtype.itemsize * total))
     return start
 
 
@@ -164,7 +164,7 @@ def _index(
     rows["document"], rows["dump"] = index[members].T
     bucket = wave.bucket_of(rows["order"])
     cuts = np.searchsorted(bucket, np.arange(wave.buckets + 1))
-    starts = arrays.offsets_of(lengths[members])
+    starts = shards.offsets_of(lengths[members])
     rows["start"] = starts[:-1] - starts[cuts][bucket]
     return rows, members, cuts.tolist()
 
@@ -202,7 +202,7 @@ def merge_buckets(args: MergeArgs, store: Store) -> Streamed[Buckets]:
     def buckets() -> Iterator[tuple[dict[str, NDArray], Iterator[NDArray]]]:
         for low, high in pairwise(cuts):
             old, rows = bucket.index[low:high], bucket.index[low:high].copy()
-            rows["start"] = arrays.offsets_of(old["length"])[:-1]
+            rows["start"] = shards.offsets_of(old["length"])[:-1]
             where = [bucket.source[low:high], old["start"], old["start"] + old["length"]]
             places = np.stack(where, axis=1).astype(np.int64).tolist()
             tokens = (bucket.tokens[part][start:stop] for part, start, stop in places)
@@ -216,7 +216,7 @@ def merge_buckets(args: MergeArgs, store: Store) -> Streamed[Buckets]:
 
 
 def _read_bucket(sections: Sequence[Section], store: Store) -> packing.Bucket:
-    found = [arrays.read(section, store) for section in sections]
+    found = [shards.read(section, store) for section in sections]
     tokens = []
     for part in found:
         values = part["tokens"]
@@ -274,8 +274,8 @@ def make_shard(args: ShardArgs, store: Store) -> Streamed[RowsResult]:
         return packing.gather(parts, start * width, stop * width, args.kind)
 
     bounds, spans = packing.fold(parts, width)
-    columns = {"tokens": arrays.gathered(len(bounds) - 1, width, dtype, rows)}
-    columns |= {name: arrays.lists(column, bounds) for name, column in spans.items()}
+    columns = {"tokens": shards.gathered(len(bounds) - 1, width, dtype, rows)}
+    columns |= {name: shards.lists(column, bounds) for name, column in spans.items()}
     made = shard_unit(columns, batch_rows=BATCH_ROWS)
     dumps = " ".join(map(str, packing.by_dump(parts).ravel().tolist()))
     return Streamed(lambda sink: {**made.write(sink), "dumps": dumps}, made.size)

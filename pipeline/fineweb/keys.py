@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import xxhash
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core.arrays import NDArray, Packable, Sections, pack_sections
 from tangobench.pipeline.core.build import Arguments, Output, Stage, Streamed
 from tangobench.pipeline.core.hashing import Sink
+from tangobench.pipeline.core.shards import NDArray, Packable, Sections, pack_sections
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import parquet
 from tangobench.pipeline.fineweb.packing import Encoding, Ids, order_hashes, write_ids

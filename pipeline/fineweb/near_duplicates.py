@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 import xxhash
 
 from tangobench.errors import UsageError
-from tangobench.pipeline.core import arrays, build
-from tangobench.pipeline.core.arrays import NDArray, Section, Sections
+from tangobench.pipeline.core import build, shards
 from tangobench.pipeline.core.build import Arguments, Job, Output, SideFile, Stage
+from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb.decisions import publish_tables, side_files
 from tangobench.pipeline.fineweb.keys import by_part
@@ -174,13 +174,13 @@ def sign_unit(args: SignArgs, store: Store) -> Output[SignResult]:
         minima[place] = signatures(texts, args.engine)
     numbers = kept.row + args.unit.base
 
-    def signed(at: NDArray) -> dict[str, arrays.Packable]:
+    def signed(at: NDArray) -> dict[str, shards.Packable]:
         names = kept.ident.take(pa.array(at))
         return {"document": numbers[at], "minima": minima[at].reshape(-1), "id": names}
 
     early, late = (np.flatnonzero((kept.partition == VALIDATION) == side) for side in (False, True))
     order, cuts = by_part(numbers[late] % args.parts, args.parts)
-    data, bounds = arrays.pack_sections(
+    data, bounds = shards.pack_sections(
         [
             signed(early),
             *({"keys": keys} for keys in band_keys(minima[early]).T),
@@ -204,11 +204,11 @@ def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
 
     A section per training unit; `training` is a place among the unit's signed training documents.
     """
-    late = [arrays.read(section, store) for section in args.validation]
+    late = [shards.read(section, store) for section in args.validation]
     keys, owner = np.unique(np.concatenate([part["keys"] for part in late]), return_inverse=True)
     unit, first = np.full(len(keys), -1), np.zeros(len(keys), np.int64)
     for number, section in enumerate(args.train):
-        found, place = np.unique(arrays.read(section, store)["keys"], return_index=True)
+        found, place = np.unique(shards.read(section, store)["keys"], return_index=True)
         at = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
         new = (keys[at] == found) & (unit[at] < 0)
         unit[at[new]], first[at[new]] = number, place[new]
@@ -217,7 +217,7 @@ def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
     rows["training"] = first[owner]
     order = np.argsort(unit[owner], kind="stable")
     cuts = np.searchsorted(unit[owner][order], np.arange(len(args.train) + 1)).tolist()
-    data, bounds = arrays.pack_ranges({"rows": rows[order]}, cuts)
+    data, bounds = shards.pack_ranges({"rows": rows[order]}, cuts)
     return Output(data, {"bounds": bounds})
 
 
@@ -232,15 +232,15 @@ class MatchArgs(Arguments):
 
 def match_unit(args: MatchArgs, store: Store) -> Output[Sections]:
     """A unit's pairs with the training document's id and minima, by file."""
-    rows = np.concatenate([arrays.read(section, store)["rows"] for section in args.candidates])
+    rows = np.concatenate([shards.read(section, store)["rows"] for section in args.candidates])
     rows = np.unique(rows)  # a pair is a candidate in every band that it shares
     order, cuts = by_part(rows["validation"] % args.parts, args.parts)
-    rows, mine = rows[order], arrays.read(args.train, store)
+    rows, mine = rows[order], shards.read(args.train, store)
     at = rows["training"].copy()
     rows["training"] = mine["document"][at]
     minima = mine["minima"].reshape(-1, PERMUTATIONS)[at]
-    ids = arrays.arrow_texts(mine, "id").take(pa.array(at))
-    data, bounds = arrays.pack_sections(
+    ids = shards.arrow_texts(mine, "id").take(pa.array(at))
+    data, bounds = shards.pack_sections(
         {"rows": rows[a:b], "id": ids[a:b], "minima": minima[a:b].reshape(-1)}
         for a, b in pairwise(cuts)
     )
@@ -263,13 +263,13 @@ class PairsResult(build.TableResult):
 
 def write_pairs(args: PairsArgs, store: Store) -> build.Streamed[PairsResult]:
     """One published file: the pairs by validation and then by training document, compared."""
-    found = [arrays.read(section, store) for section in args.pairs]
+    found = [shards.read(section, store) for section in args.pairs]
     rows = np.concatenate([np.empty(0, _PAIR), *(part["rows"] for part in found)])
     twins = np.unique(rows["validation"])
     names, late = [_NO_TEXT], [np.empty((0, PERMUTATIONS), np.uint32)]
-    for part in (arrays.read(section, store) for section in args.validation):
+    for part in (shards.read(section, store) for section in args.validation):
         at = np.flatnonzero(np.isin(part["document"], twins))
-        names.append(arrays.arrow_texts(part, "id").take(pa.array(at)))
+        names.append(shards.arrow_texts(part, "id").take(pa.array(at)))
         late.append(part["minima"].reshape(-1, PERMUTATIONS)[at])
     owner, theirs = np.searchsorted(twins, rows["validation"]), np.concatenate(late)
     equal, bands, start = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.uint8), 0
@@ -279,7 +279,7 @@ def write_pairs(args: PairsArgs, store: Store) -> build.Streamed[PairsResult]:
         equal[place] = same.sum(axis=1)
         bands[place] = same.reshape(-1, BANDS, BAND_ROWS).all(axis=2).sum(axis=1)
     order = np.lexsort((rows["training"], rows["validation"]))
-    training = pa.concat_arrays([_NO_TEXT, *(arrays.arrow_texts(part, "id") for part in found)])
+    training = pa.concat_arrays([_NO_TEXT, *(shards.arrow_texts(part, "id") for part in found)])
     table = pa.table(
         {
             "validation_id": pa.concat_arrays(names).take(pa.array(owner[order])).cast(pa.string()),
@@ -302,10 +302,10 @@ class DropArgs(Arguments):
 
 def list_drops(args: DropArgs, store: Store) -> Output[Sections]:
     """Validation documents with a near twin, by unit."""
-    found = [arrays.read(section, store)["rows"]["validation"] for section in args.pairs]
+    found = [shards.read(section, store)["rows"]["validation"] for section in args.pairs]
     twins = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
     cuts = np.searchsorted(twins, args.bounds).tolist()
-    data, bounds = arrays.pack_ranges({"document": twins}, cuts)
+    data, bounds = shards.pack_ranges({"document": twins}, cuts)
     return Output(data, {"bounds": bounds})
 
 

@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from tangobench.pipeline.core.arrays import NDArray
 from tangobench.pipeline.core.build import Arguments
 from tangobench.pipeline.core.hashing import Sink
+from tangobench.pipeline.core.shards import NDArray
 from tangobench.pipeline.fineweb.spec import Spec
 from tangobench.pipeline.tokenizer.base import SAMPLE_SHARE, Tokenizer
 from tangobench.pipeline.tokenizer.use import Choice

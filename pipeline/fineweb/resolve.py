@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tangobench.pipeline.core import arrays
-from tangobench.pipeline.core.arrays import NDArray, Section, Sections
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Arguments, Job, Nothing, Output, Record, Stage, Streamed
 from tangobench.pipeline.core.hashing import Sink
+from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb import units as docs
 from tangobench.pipeline.fineweb.keys import (
@@ -231,14 +231,14 @@ class GroupsResult(TypedDict):
 
 
 def find_groups(args: GroupsArgs, store: Store) -> Output[GroupsResult]:
-    found = [arrays.read(section, store)["keys"] for section in args.keys]
+    found = [shards.read(section, store)["keys"] for section in args.keys]
     high = np.concatenate([rows["high"] for rows in found])
     low = np.concatenate([rows["low"] for rows in found])
     numbered = zip(found, args.bases, strict=True)
     document = np.concatenate([rows["document"].astype(np.int64) + base for rows, base in numbered])
     del found
     left, right = group_edges(high, low, document)
-    return Output(arrays.pack({"left": left, "right": right}), {"edges": len(left)})
+    return Output(shards.pack({"left": left, "right": right}), {"edges": len(left)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +254,7 @@ def find_components(args: ComponentsArgs, store: Store) -> Streamed[Sections]:
 
     def pairs() -> Iterator[Pairs]:
         for address in args.edges:
-            found = arrays.unpack(store.read(address))
+            found = shards.unpack(store.read(address))
             yield found["left"], found["right"]
 
     def write(sink: Sink) -> Sections:
@@ -280,7 +280,7 @@ class MembersArgs(Arguments):
 
 def collect_members(args: MembersArgs, store: Store) -> Output[Sections]:
     """The linked documents of one unit, ordered by the hash partition of their component."""
-    documents = arrays.read(args.unit.documents, store)
+    documents = shards.read(args.unit.documents, store)
     labels = np.frombuffer(store.read(*args.labels), _LABEL)
     part = part_of(labels["root"].astype(np.uint64) * _GOLDEN, args.parts)
     order, cuts = by_part(part, args.parts)
@@ -289,9 +289,9 @@ def collect_members(args: MembersArgs, store: Store) -> Output[Sections]:
     columns = {
         **{name: documents[name][at] for name in _MEMBER},
         **{name: labels[name] for name in ("document", "root")},
-        **{n: arrays.arrow_texts(documents, n).take(pa.array(at)) for n in ("id", "date")},
+        **{n: shards.arrow_texts(documents, n).take(pa.array(at)) for n in ("id", "date")},
     }
-    data, bounds = arrays.pack_ranges(columns, cuts)
+    data, bounds = shards.pack_ranges(columns, cuts)
     return Output(data, {"bounds": bounds})
 
 
@@ -310,8 +310,8 @@ def choose_representatives(args: ChoiceArgs, store: Store) -> Output[Sections]:
     import polars as pl
 
     frames = []
-    for found in (arrays.read(section, store) for section in args.members):
-        texts = {name: pl.Series(arrays.arrow_texts(found, name)) for name in ("id", "date")}
+    for found in (shards.read(section, store) for section in args.members):
+        texts = {name: pl.Series(shards.arrow_texts(found, name)) for name in ("id", "date")}
         frames.append(pl.DataFrame({name: found[name] for name in _COLUMNS} | texts))
     # An empty date is none.
     members = pl.concat(frames).with_columns(date=pl.when(pl.col("date") != "").then("date"))
@@ -320,7 +320,7 @@ def choose_representatives(args: ChoiceArgs, store: Store) -> Output[Sections]:
     plain = decided.drop("representative")
     columns = {name: plain[name].to_numpy() for name in plain.columns} | {"representative": names}
     cuts = np.searchsorted(columns["document"], args.bases).tolist()
-    data, bounds = arrays.pack_ranges(columns, cuts)
+    data, bounds = shards.pack_ranges(columns, cuts)
     return Output(data, {"bounds": bounds})
 
 
@@ -335,8 +335,8 @@ class DecideArgs(Arguments):
 
 def decide_unit(args: DecideArgs, store: Store) -> Output[Nothing]:
     """The decisions on all documents of a unit, by row."""
-    documents = arrays.read(args.unit.documents, store)
-    linked = [arrays.read(section, store) for section in args.linked]
+    documents = shards.read(args.unit.documents, store)
+    linked = [shards.read(section, store) for section in args.linked]
     status = documents["status"]
     late = documents["dump"] > args.train_through
     columns: dict[str, Any] = {
@@ -356,10 +356,10 @@ def decide_unit(args: DecideArgs, store: Store) -> Output[Nothing]:
     partition = np.where(
         status == IGNORED, docs.OUTSIDE, np.where(late, docs.VALIDATION, docs.TRAIN)
     )
-    names = [arrays.arrow_texts(part, "representative") for part in linked]
+    names = [shards.arrow_texts(part, "representative") for part in linked]
     named = pa.concat_arrays([pa.array([], pa.large_string()), *names]).take(pa.array(order))
     columns |= {"partition": partition.astype(np.uint8), "linked": at, "representative": named}
-    return Output(arrays.pack(columns), {})
+    return Output(shards.pack(columns), {})
 
 
 GROUPS: Final = Stage("fineweb-groups", 2, find_groups)

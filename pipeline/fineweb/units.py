@@ -23,8 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core import arrays
-from tangobench.pipeline.core.arrays import NDArray, Section, Sections
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import (
     A,
     Access,
@@ -37,6 +36,7 @@ from tangobench.pipeline.core.build import (
     Stage,
     Unit,
 )
+from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.spec import bad_value
 from tangobench.pipeline.core.store import R, Store
 from tangobench.pipeline.fineweb import parquet
@@ -262,17 +262,17 @@ class DocumentUnit(Arguments):
 
     def load(self, store: Store) -> Documents:
         """The documents, one per record."""
-        first = arrays.read(self.documents, store)
-        decided = arrays.unpack(store.read(self.decided))
-        ident = arrays.arrow_texts(first, "id")
+        first = shards.read(self.documents, store)
+        decided = shards.unpack(store.read(self.decided))
+        ident = shards.arrow_texts(first, "id")
         kept, reason = decided["kept"], decided["reason"]
         if self.near is not None:
-            at = arrays.read(self.near, store)["document"] - self.base
+            at = shards.read(self.near, store)["document"] - self.base
             kept, reason = kept.copy(), reason.copy()
             kept[at], reason[at] = False, NEAR
         mask = np.zeros(len(ident), np.bool_)  # the others represent themselves
         mask[decided["linked"]] = True
-        representative = arrays.arrow_texts(decided, "representative")
+        representative = shards.arrow_texts(decided, "representative")
         place = np.zeros((self.rows, 3), np.uint64)
         if self.tokens:
             place = np.stack([first[name] for name in ("order", "start", "length")], axis=1)

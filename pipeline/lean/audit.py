@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tangobench.pipeline.core.arrays import unpack_texts
+from tangobench.pipeline.core.shards import unpack_texts
 from tangobench.pipeline.lean.encode import SAMPLED_BITS
 from tangobench.pipeline.lean.rows import Arrays, Batch, NDArray, proof_lengths
 from tangobench.pipeline.lean.spec import Spec

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from tangobench.pipeline.core.arrays import shard_name, unpack
 from tangobench.pipeline.core.build import Job, Record, Result, ShardFile, SideFile
 from tangobench.pipeline.core.hashing import digest
+from tangobench.pipeline.core.shards import shard_name, unpack
 from tangobench.pipeline.lean import git, rows
 from tangobench.pipeline.lean.audit import audit
 from tangobench.pipeline.lean.encode import TOKENS, TokensArgs, TokensResult

@@ -20,8 +20,8 @@ from typing import Any, Final, TypedDict
 import numpy as np
 import xxhash
 
-from tangobench.pipeline.core.arrays import offsets_of, pack, pack_texts
 from tangobench.pipeline.core.build import Arguments, Output, Stage
+from tangobench.pipeline.core.shards import offsets_of, pack, pack_texts
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.lean.git import File, read_files
 from tangobench.pipeline.lean.lexer import Unterminated

@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tangobench.pipeline.core import arrays, build
-from tangobench.pipeline.core.arrays import offsets_of, unpack, unpack_texts
+from tangobench.pipeline.core import build, shards
 from tangobench.pipeline.core.hashing import rows_sha256
+from tangobench.pipeline.core.shards import offsets_of, unpack, unpack_texts
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.lean.proofs import STYLES
 from tangobench.pipeline.lean.spec import KINDS, SPLITS, Split
@@ -83,9 +83,9 @@ def write_one(
     for name, first in made[0].columns.items():
         values = [rows.columns[name] for rows in made]
         if isinstance(first, list):
-            columns[name] = arrays.strings([text for some in values for text in some])
+            columns[name] = shards.strings([text for some in values for text in some])
         else:
-            columns[name] = arrays.scalars(np.concatenate(values))
+            columns[name] = shards.scalars(np.concatenate(values))
     return build.shard_unit(columns, batch_rows=BATCH_ROWS)
 
 
@@ -143,7 +143,7 @@ def _proof_rows(arrays: Arrays, batch: Batch, args: WriteArgs, vocabulary: Token
     return _Rows(parts, starts + (proof_high - proof_low) + 1, columns)
 
 
-def _lists(parts: list[memoryview], lengths: NDArray, dtype: Any) -> arrays.Column:
+def _lists(parts: list[memoryview], lengths: NDArray, dtype: Any) -> shards.Column:
     """Rows of equally many parts, put together only when their record batch is written."""
     kind = pa.list_(pa.from_numpy_dtype(dtype))
     offsets, each = offsets_of(lengths), len(parts) // max(1, len(lengths))
@@ -154,7 +154,7 @@ def _lists(parts: list[memoryview], lengths: NDArray, dtype: Any) -> arrays.Colu
         return pa.ListArray.from_arrays(pa.array(bounds), pa.array(flat), type=kind)
 
     size = np.dtype(dtype).itemsize * int(offsets[-1]) + 4 * len(offsets)
-    return arrays.Column(len(lengths), kind, part, size)
+    return shards.Column(len(lengths), kind, part, size)
 
 
 def _table(args: WriteArgs, store: Store) -> build.Output[build.TableResult]:

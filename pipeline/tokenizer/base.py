@@ -30,8 +30,8 @@ import numpy.typing as npt
 import xxhash
 
 from tangobench.errors import InputError, MismatchError, UsageError
-from tangobench.pipeline.core.arrays import offsets_of, pack_texts
 from tangobench.pipeline.core.hashing import sha256_file
+from tangobench.pipeline.core.shards import offsets_of, pack_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Job, Result, ShardFile, SideFile
 from tangobench.pipeline.core.hashing import digest, rows_sha256
 from tangobench.pipeline.core.publish import publish
@@ -45,7 +45,7 @@ def make_out(out: Path, names: tuple[str, ...] = ("fineweb", "lean", "dm_math"))
 
 
 def _shard(job: Job, path: str, config: str, split: str, columns: dict[str, Any]) -> ShardFile:
-    data, info = arrays.encode_shard(columns, batch_rows=16)
+    data, info = shards.encode_shard(columns, batch_rows=16)
     record = job.store.put(digest([path, info["sha256"]]), data, {"shard": info})
     return ShardFile(path, config, split, record)
 
@@ -74,12 +74,12 @@ def fineweb(job: Job) -> Result:
         flat = np.array([end for row in ends for end in row], np.uint16)
         bounds = np.cumsum([0, *(len(row) for row in ends)])
         columns = {
-            "tokens": arrays.fixed(part),
-            "doc_index": arrays.lists(np.arange(len(flat), dtype=np.uint32), bounds),
-            "doc_start": arrays.lists(flat, bounds),
-            "doc_offset": arrays.lists(np.zeros(len(flat), np.uint32), bounds),
+            "tokens": shards.fixed(part),
+            "doc_index": shards.lists(np.arange(len(flat), dtype=np.uint32), bounds),
+            "doc_start": shards.lists(flat, bounds),
+            "doc_offset": shards.lists(np.zeros(len(flat), np.uint32), bounds),
         }
-        files.append(_shard(job, arrays.shard_name(split, 0, 1), "default", split, columns))
+        files.append(_shard(job, shards.shard_name(split, 0, 1), "default", split, columns))
     dumps = ["CC-MAIN-2023-40"] * 6 + ["CC-MAIN-2023-50"] * 3
     table = pl.DataFrame(
         {
@@ -123,18 +123,18 @@ def lean(job: Job) -> Result:
         starts = np.array([len(p) for p in prompts], np.uint16)
         source_columns = {
             "tokens": _lists(sources),
-            "path": arrays.strings(paths),
-            "start": arrays.scalars(np.zeros(count, np.uint32)),
-            "length": arrays.scalars(np.full(count, 30, np.uint32)),
+            "path": shards.strings(paths),
+            "start": shards.scalars(np.zeros(count, np.uint32)),
+            "length": shards.scalars(np.full(count, 30, np.uint32)),
         }
         proof_columns = {
             "tokens": _lists(both),
-            "target_start": arrays.scalars(starts),
-            "path": arrays.strings(paths),
-            "declaration": arrays.strings([f"t{i}" for i in range(count)]),
-            "kind": arrays.strings(["theorem"] * count),
+            "target_start": shards.scalars(starts),
+            "path": shards.strings(paths),
+            "declaration": shards.strings([f"t{i}" for i in range(count)]),
+            "kind": shards.strings(["theorem"] * count),
         }
-        name = arrays.shard_name(split, 0, 1)
+        name = shards.shard_name(split, 0, 1)
         files.append(_shard(job, f"source/{name}", "source", split, source_columns))
         files.append(_shard(job, f"proof/{name}", "proof", split, proof_columns))
     config = {"context": 2048, "vocabulary": 50257, "masked_target": None, "pad": EOT}
@@ -154,15 +154,15 @@ def dm_math(job: Job) -> Result:
         ]
         columns = {
             "tokens": _lists([tokens for tokens, _ in pairs]),
-            "target_start": arrays.scalars(np.array([start for _, start in pairs], np.uint16)),
-            "combination": arrays.scalars(np.tile(np.arange(len(names), dtype=np.uint8), count)),
+            "target_start": shards.scalars(np.array([start for _, start in pairs], np.uint16)),
+            "combination": shards.scalars(np.tile(np.arange(len(names), dtype=np.uint8), count)),
         }
-        files.append(_shard(job, arrays.shard_name(split, 0, 1), "default", split, columns))
+        files.append(_shard(job, shards.shard_name(split, 0, 1), "default", split, columns))
     config = {"context": 256, "vocabulary": 73, "masked_target": None, "pad": 0}
     notes = {"combinations": names}
     return _result({"name": "dm_math"}, {"default": config}, files, notes=notes)
 
 
-def _lists(rows: list[Any]) -> arrays.Column:
+def _lists(rows: list[Any]) -> shards.Column:
     bounds = np.cumsum([0, *(len(row) for row in rows)])
-    return arrays.lists(np.concatenate(rows), bounds)
+    return shards.lists(np.concatenate(rows), bounds)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from tangobench.errors import InputError
-from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Job, Output, Result, ShardFile, Stage, Unit
 
 FAULTS: dict = {}  # set by tests: log, seconds, bad, flaky
@@ -39,7 +39,7 @@ def draw(args: dict, store) -> Output:
         Path(faults["flaky"]).touch()
         raise ConnectionResetError("the line dropped")
     values = np.arange(args["rows"] * 4, dtype=np.uint16).reshape(-1, 4) + args["number"]
-    data, info = arrays.encode_shard({"tokens": arrays.fixed(values)}, batch_rows=4)
+    data, info = shards.encode_shard({"tokens": shards.fixed(values)}, batch_rows=4)
     return Output(data, {"shard": info})
 
 
@@ -62,7 +62,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
         drops={"odd": 0},
         notes={},
         shards=[
-            ShardFile(arrays.shard_name("train", n, spec.units), "default", "train", record)
+            ShardFile(shards.shard_name("train", n, spec.units), "default", "train", record)
             for n, record in enumerate(records)
         ],
         card={

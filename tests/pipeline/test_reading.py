@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tangobench.errors import CorruptionError, UsageError
-from tangobench.pipeline.core.arrays import rules_of
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import LOCK_NAME, Lock, read_lock, seal, sign
 from tangobench.pipeline.core.shard_reader import Shard
+from tangobench.pipeline.core.shards import rules_of
 from tangobench.pipeline.reading import open_dataset
 
 

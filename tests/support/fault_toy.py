@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tangobench.errors import InputError
 from tangobench.pipeline import api
-from tangobench.pipeline.core import arrays, spec
+from tangobench.pipeline.core import shards, spec
 from tangobench.pipeline.core.build import (
     Job,
     Output,
@@ -68,13 +68,13 @@ def shape(args: dict, store) -> Streamed:
     """One shard from one object of the stage before."""
     values = np.frombuffer(store.read(args["address"]), np.uint16)
     if args["config"] == "wide":
-        columns = {"tokens": arrays.fixed(values.reshape(-1, 8))}
+        columns = {"tokens": shards.fixed(values.reshape(-1, 8))}
     else:
         lengths = np.arange(args["rows"] + 1) * 8 - np.arange(args["rows"] + 1) % 3
         columns = {
-            "tokens": arrays.lists(values, lengths),
-            "target_start": arrays.scalars(np.full(args["rows"], 2, np.uint16)),
-            "path": arrays.strings([f"Füße/{n}.lean" for n in range(args["rows"])]),
+            "tokens": shards.lists(values, lengths),
+            "target_start": shards.scalars(np.full(args["rows"], 2, np.uint16)),
+            "path": shards.strings([f"Füße/{n}.lean" for n in range(args["rows"])]),
         }
     return shard_unit(columns, batch_rows=2)
 
@@ -104,7 +104,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     for index, (plan, record) in enumerate(zip(plans, shaped, strict=True)):
         split = "validation" if index % spec.units == 0 else "train"
         place, total = (0, 1) if split == "validation" else (index % spec.units - 1, spec.units - 1)
-        name = arrays.shard_name(split, place, total)
+        name = shards.shard_name(split, place, total)
         files.append(ShardFile(f"{plan['config']}/{name}", plan["config"], split, record))
     row = {"context": 8, "vocabulary": 99, "masked_target": None, "pad": 0}
     return Result(

@@ -28,11 +28,11 @@ from tangobench.errors import CorruptionError, UsageError, printable, without_se
 from tangobench.eval.scoring import result_files
 from tangobench.eval.scoring.result_files import RUNS, pack, read_results, unpack
 from tangobench.pipeline import api
-from tangobench.pipeline.core import arrays, hashing
-from tangobench.pipeline.core.arrays import Rules
+from tangobench.pipeline.core import hashing, shards
 from tangobench.pipeline.core.hashing import sha256_bytes
 from tangobench.pipeline.core.lock import read_lock, seal, sign
 from tangobench.pipeline.core.shard_reader import Shard
+from tangobench.pipeline.core.shards import Rules
 from tangobench.pipeline.core.spec import manifest_file, read_spec
 from tangobench.pipeline.core.store import Record
 from tangobench.pipeline.fineweb.keys import normalise_url
@@ -138,11 +138,11 @@ def _shard() -> tuple[bytes, dict[str, Any]]:
     import numpy as np
 
     columns = {
-        "tokens": arrays.lists(np.arange(40, dtype=np.uint16), np.arange(6) * 8),
-        "target_start": arrays.scalars(np.full(5, 2, np.uint16)),
-        "path": arrays.strings([f"Füße/{n}.lean" for n in range(5)]),
+        "tokens": shards.lists(np.arange(40, dtype=np.uint16), np.arange(6) * 8),
+        "target_start": shards.scalars(np.full(5, 2, np.uint16)),
+        "path": shards.strings([f"Füße/{n}.lean" for n in range(5)]),
     }
-    data, info = arrays.encode_shard(columns, batch_rows=2)
+    data, info = shards.encode_shard(columns, batch_rows=2)
     return bytes(data), {**info, "path": "shard", "config": "default", "split": "train"}
 
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tangobench.pipeline.core.arrays import Section
 from tangobench.pipeline.core.build import Job, Task
+from tangobench.pipeline.core.shards import Section
 from tangobench.pipeline.core.store import Record, Store
 from tangobench.pipeline.fineweb import encode, packing
 from tangobench.pipeline.fineweb.parquet import FileInfo, RowGroup

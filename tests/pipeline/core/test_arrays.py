@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Arguments, Job, Output, Stage, Unit
 from tangobench.pipeline.core.store import open_store
 
@@ -18,15 +18,15 @@ def test_sections_give_back_what_was_packed(tmp_path):
     parts = [
         {"a": np.arange(5, dtype=np.uint16), "rows": rows},
         {},
-        {"a": np.empty(0, np.uint16), **arrays.pack_texts("id", ["", "é", "日本"])},
+        {"a": np.empty(0, np.uint16), **shards.pack_texts("id", ["", "é", "日本"])},
     ]
-    data, bounds = arrays.pack_sections(parts)
+    data, bounds = shards.pack_sections(parts)
     assert bounds[-1] == len(data) and len(bounds) == 4
     store = open_store(str(tmp_path))
     address = store.put("k" * 64, data, {}).address
     for n, part in enumerate(parts):
-        section = arrays.Section(address, bounds[n], bounds[n + 1] - bounds[n])
-        found = arrays.read(section, store)
+        section = shards.Section(address, bounds[n], bounds[n + 1] - bounds[n])
+        found = shards.read(section, store)
         assert list(found) == list(part)
         for name, array in part.items():
             assert found[name].dtype == array.dtype and np.array_equal(found[name], array)
@@ -36,10 +36,10 @@ def test_sections_give_back_what_was_packed(tmp_path):
 def test_arrow_texts_are_those_of_the_list(cut):
     texts = pa.array(["one", None, "zwölf", ""], pa.large_string())[slice(*cut)]
     plain = [text or "" for text in texts.to_pylist()]
-    found = arrays.unpack(arrays.pack(arrays.pack_texts("t", texts)))
-    assert arrays.unpack_texts(found, "t") == plain
-    assert arrays.arrow_texts(found, "t").to_pylist() == plain
-    assert arrays.pack(arrays.pack_texts("t", plain)) == arrays.pack(found)
+    found = shards.unpack(shards.pack(shards.pack_texts("t", texts)))
+    assert shards.unpack_texts(found, "t") == plain
+    assert shards.arrow_texts(found, "t").to_pylist() == plain
+    assert shards.pack(shards.pack_texts("t", plain)) == shards.pack(found)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tangobench.pipeline.core.arrays import (
+from tangobench.pipeline.core.hashing import rows_sha256
+from tangobench.pipeline.core.shards import (
     encode_shard,
     fixed,
     lists,
@@ -17,7 +18,6 @@ from tangobench.pipeline.core.arrays import (
     shard_size,
     strings,
 )
-from tangobench.pipeline.core.hashing import rows_sha256
 
 
 def columns(rows: list[list[int]], start: int = 0) -> dict:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from tangobench.errors import CorruptionError
-from tangobench.pipeline.core import arrays
+from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Job, Stage
 from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.fineweb import decisions
@@ -44,7 +44,7 @@ def make_unit(store, dumps, url, content, base=0):
     )
     made = pack_keys(table, 1, NO_URLS)
     keys = store.put(f"keys {base}".ljust(64, "0"), made.data, made.result)
-    unit = DocumentUnit(read_sample(base, base + 1), arrays.Section.of(keys, 0), base, count)
+    unit = DocumentUnit(read_sample(base, base + 1), shards.Section.of(keys, 0), base, count)
     decided = decide_unit(DecideArgs(unit, (), 202340), store)
     address = store.put(f"decided {base}".ljust(64, "0"), decided.data, {}).address
     return replace(unit, decided=address)
@@ -143,14 +143,14 @@ def _resident() -> int:
 def test_the_audit_of_a_unit_at_paper_size(tmp_path):
     """13 million validation documents: 300 MB, and 0.1 s of CPU per unit of the input."""
     store = open_store(str(tmp_path))
-    sides, tasks = list[tuple[arrays.Section, ...]](), 26_000_000 / decisions.TOGETHER
+    sides, tasks = list[tuple[shards.Section, ...]](), 26_000_000 / decisions.TOGETHER
     for documents in (13_000_000, 9_700_000):  # a dump, and the training documents of a sample
         units = documents // 12_000  # documents in 32 MiB of text
         keys = np.zeros(round(2 * documents / tasks), KEY_ROW)
         keys["high"], keys["low"] = random_keys(len(keys), documents).T
         address = store.put(f"{documents}".ljust(64, "0"), keys, {}).address
         cuts = (np.linspace(0, len(keys), units + 1).astype(int) * keys.itemsize).tolist()
-        sides.append(tuple(arrays.Section(address, a, b - a) for a, b in pairwise(cuts)))
+        sides.append(tuple(shards.Section(address, a, b - a) for a, b in pairwise(cuts)))
     args = decisions.AuditArgs(*sides)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
