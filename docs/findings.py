@@ -55,7 +55,7 @@ All tables are in [results/tables.md](../results/tables.md). `make results` writ
 _ORDERINGS: Final = """## Which of the paper's orderings hold here
 
 ```sh
-tangobench tables
+tangobench tables --all
 ```
 """
 _RECALL_LIMITS: Final = (
