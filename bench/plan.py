@@ -64,7 +64,7 @@ def make(shape: str, megabytes: int) -> Path:
                 last = "" if not past else draw.choice(past) if shape == "scattered" else past[-1]
                 if not past or draw.random() >= copies:
                     length = int(size * draw.uniform(0.5, 1.5))
-                    parts = [draw.choice(pool) for _ in range(2 + length // mean)]
+                    parts = draw.choices(pool, k=2 + length // mean)
                     last = f"Page {number}. " + "\n\n".join(parts)[:length]
                     past.append(last)
                 rows["text"].append(last)

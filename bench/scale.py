@@ -1,9 +1,12 @@
 """A FineWeb build on a Dask cluster with its units in an object store, over powers of ten.
 
 - Documents of about 500 bytes (`plan.py`'s short ones), default settings, near-duplicates included.
-- Scheduler, workers, driver and an S3 server (moto) are processes of their own on loopback. CPU
-  seconds and the peak of private memory are those of driver and workers, without the S3 server.
-- Runs of other sizes stay in the result file until they are measured again.
+- Scheduler, workers, driver and an S3 server are processes of their own on loopback. CPU seconds
+  and the peak of private memory are those of driver and workers, without the S3 server.
+- The server is moto, with large objects as mapped files: on its own, it copies a whole object for
+  every range that is asked for.
+- Runs of other sizes stay in the result file until they are measured again, and inputs are kept:
+  the command continues with the size at which it was stopped. `--make` only makes the inputs.
 
 Usage: `make bench-scale`, or `python bench/scale.py 200_000 2_000_000 20_000_000 --workers 2`.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import mmap
 import os
 import shutil
 import socket
@@ -31,6 +35,7 @@ from side_by_side import HOME, ONE_THREAD, RESULTS, exponent, look, save
 
 BIN: Final = Path(sys.executable).parent
 PLACE: Final = HOME / "scale"
+MAPPED: Final = 1 << 16  # bytes beyond which the S3 server has an object in a file
 
 
 def port() -> int:
@@ -59,19 +64,45 @@ def answering(address: int) -> None:
     raise SystemExit(f"nothing answers at port {address}: see {PLACE / 'log.txt'}")
 
 
+def serve(port: int) -> None:
+    """An S3 server in this process."""
+    os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = str(MAPPED)
+    from moto import server
+    from moto.s3 import models, responses
+
+    read, respond = models.FakeKey.value.fget, responses.S3Response.get_object
+
+    def value(key: Any) -> Any:
+        if key.contentsize <= MAPPED:
+            return read(key)
+        return mmap.mmap(key._value_buffer.fileno(), 0, access=mmap.ACCESS_READ)
+
+    def get_object(self: Any) -> Any:
+        status, headers, body = respond(self)
+        return status, headers, body if "range" in self.headers else body[:]
+
+    models.FakeKey.value = models.FakeKey.value.getter(value)
+    responses.S3Response.get_object = get_object
+    server.main(["-H", "127.0.0.1", "-p", str(port)])
+
+
+def source(documents: int) -> Path:
+    return make("short", documents * SHAPES["short"][0] // 1_000_000)
+
+
 def build(documents: int, workers: int) -> dict[str, Any]:
     """One build from nothing."""
+    given = source(documents)
     shutil.rmtree(PLACE, ignore_errors=True)
     PLACE.mkdir(parents=True)
-    source = make("short", documents * SHAPES["short"][0] // 1_000_000)
     s3, scheduler = port(), port()
     keys = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench"}
     there = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{s3}", "AWS_DEFAULT_REGION": "us-east-1"}
-    environment = {**os.environ, **ONE_THREAD, **keys, **there}
+    environment = {**os.environ, **ONE_THREAD, **keys, **there, "TMPDIR": str(PLACE)}
     address = f"tcp://127.0.0.1:{scheduler}"
     with contextlib.ExitStack() as stack:
-        start = [str(BIN / "moto_server"), "-H", "127.0.0.1", "-p", str(s3)]
-        stack.enter_context(running(start, environment))
+        start = [sys.executable, __file__, "--serve", str(s3)]
+        server = stack.enter_context(running(start, environment))
         answering(s3)
         bucket = "import boto3; boto3.client('s3').create_bucket(Bucket='units')"
         subprocess.run([sys.executable, "-c", bucket], env=environment, check=True)
@@ -84,17 +115,18 @@ def build(documents: int, workers: int) -> dict[str, Any]:
         with Client(address, timeout=600) as client:
             client.wait_for_workers(workers, timeout=600)
         command = [str(BIN / "tangobench"), "build", "fineweb", "--profile", "paper", "--quiet"]
-        command += ["--source", str(source), "--out", str(PLACE / "out"), "--set"]
+        command += ["--source", str(given), "--out", str(PLACE / "out"), "--set"]
         command += ["allow_fewer=true", "--store", "s3://units/scale", "--runner", "dask"]
         driver = stack.enter_context(running([*command, "--address", address], environment))
-        return watch(documents, driver, cluster)
+        return watch(documents, driver, cluster, server)
 
 
-def watch(documents: int, driver: Any, cluster: Any) -> dict[str, Any]:
+def watch(documents: int, driver: Any, cluster: Any, server: Any) -> dict[str, Any]:
     """CPU seconds of driver and workers and the peak memory of each, until the driver ends."""
-    began, cpu = time.monotonic(), dict[int, float]()
+    began, cpu, theirs = time.monotonic(), dict[int, float](), dict[int, float]()
     peaks = {"driver_mb": 0.0, "workers_mb": 0.0}
     while driver.poll() is None:
+        look(server.pid, theirs)
         for name, root in (("driver_mb", driver.pid), ("workers_mb", cluster.pid)):
             peaks[name] = max(peaks[name], look(root, cpu))
         time.sleep(0.2)
@@ -103,17 +135,22 @@ def watch(documents: int, driver: Any, cluster: Any) -> dict[str, Any]:
     wall = round(time.monotonic() - began)
     rounded = {name: round(peak) for name, peak in peaks.items()}
     return {"documents": documents, "cpu_seconds": round(sum(cpu.values()), 1),
-            "wall_seconds": wall, "load": round(os.getloadavg()[0], 1), **rounded}  # fmt: skip
+            "s3_cpu_seconds": round(sum(theirs.values()), 1), "wall_seconds": wall,
+            "load": round(os.getloadavg()[0], 1), **rounded}  # fmt: skip
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("documents", type=int, nargs="*", default=[200_000, 2_000_000])
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--make", action="store_true")
+    parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.serve:
+        serve(args.serve)
     for documents in sorted(args.documents):
-        add(build(documents, args.workers))
-    shutil.rmtree(PLACE)
+        print(source(documents)) if args.make else add(build(documents, args.workers))
+    shutil.rmtree(PLACE, ignore_errors=True)
 
 
 def add(run: dict[str, Any]) -> None:
