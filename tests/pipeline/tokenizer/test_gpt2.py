@@ -239,3 +239,19 @@ def test_engine_variable(monkeypatch):
     monkeypatch.setenv(tokens.ENGINE_VARIABLE, "fastest")
     with pytest.raises(UsageError, match="fastest"):
         gpt2()
+
+
+def test_the_fast_engine_is_loaded_anew_before_its_cache_is_large(monkeypatch):
+    """It keeps every word: a worker that encodes a web corpus would grow with the corpus."""
+    pytest.importorskip("gigatoken")
+    monkeypatch.setattr(tokens, "_RENEWED", 1000)
+    encoder = tokens.Gpt2("fast")
+    texts = [f"Page {n} of the river, then page {n * n}." for n in range(300)]
+    engines = []
+    for start in range(0, 300, 50):
+        engines.append(encoder._fast)
+        found = encoder.encode_all(texts[start : start + 50])
+        assert [ids.tolist() for ids in found] == [
+            gpt2("reference").encode(text).tolist() for text in texts[start : start + 50]
+        ]
+    assert 2 < len({id(engine) for engine in engines}) < 6
