@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tangobench.errors import InputError, TangobenchError
@@ -33,6 +34,8 @@ SAMPLE_TEXT: Final = 7_922_391  # bytes
 SAMPLE_VERSION: Final = 1
 _SAMPLE_BATCH: Final = 512
 _UNREADABLE: Final = (pa.ArrowException, ValueError, OSError)
+_LOOK: Final = 1 << 26  # bytes of a row group that a plan looks into
+_FOOTERS: Final[dict[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,13 +169,15 @@ def hash_file(file: SourceFile) -> tuple[str, int]:
 
 class Promise(NamedTuple):
     """What footers say of an input: rows, bytes of Parquet, the same before compression, bytes of
-    different texts, bytes of all texts."""
+    different texts, bytes of all texts, the most bytes that a text has on average in a row group.
+    """
 
     rows: int
     size: float
     groups: float
     different: float
     text: float
+    longest: float
 
 
 def promised(file: SourceFile) -> Promise:
@@ -182,12 +187,14 @@ def promised(file: SourceFile) -> Promise:
         texts = [c for c in columns if c.path_in_schema == "text"]
         copies = 1.0 if file.afar or not texts else _copies(handle, texts, len(groups) // 2)
     different = sum(c.total_uncompressed_size for c in texts)
+    means = (c.total_uncompressed_size / max(1, c.num_values) for c in texts)
     return Promise(
         sum(group.num_rows for group in groups),
         sum(c.total_compressed_size for c in columns),
         sum(group.total_byte_size for group in groups),
         different,
         copies * different,
+        copies * max(means, default=0.0),
     )
 
 
@@ -200,6 +207,27 @@ def _copies(handle: Any, chunks: Sequence[Any], group: int) -> float:
             texts = pq.ParquetFile(handle).read_row_group(group, columns=["text"])
             return float(max(1.0, texts.nbytes / stored))
     return 1.0
+
+
+def occurrences(file: SourceFile) -> float:
+    """About how many documents of a file have the same text: those of the middle row group are
+    looked for 1, 2, 4, … groups later, each of which answers for the ones up to the next."""
+    found = known = 1.0
+    with _opened(file) as handle, contextlib.suppress(*_UNREADABLE):  # the build says what is wrong
+        opened = pq.ParquetFile(handle)
+        count = opened.metadata.num_row_groups
+        half = count // 2
+        if not count or opened.metadata.row_group(half).total_byte_size > _LOOK:
+            return 1.0
+        here = opened.read_row_group(half, columns=["text"])["text"]
+        texts = here.unique()
+        found, known, step = len(here), max(1, len(texts)), 1
+        while half + step < count:
+            there = opened.read_row_group(half + step, columns=["text"])["text"]
+            again = pc.sum(pc.is_in(there, texts)).as_py()
+            found += 2 * min(step, half - step + 1) * again  # on both sides
+            step *= 2
+    return max(1.0, found / known)
 
 
 @contextlib.contextmanager
@@ -272,7 +300,12 @@ def read(file: SourceFile, groups: Sequence[int], columns: Sequence[str]) -> Ite
     with _opened(file) as handle:
         try:
             # Ranges are fetched together from afar; here that would only hold them all in memory.
-            table = pq.ParquetFile(handle, page_checksum_verification=True, pre_buffer=file.afar)
+            table = pq.ParquetFile(
+                handle,
+                metadata=_known_footer(file, handle),
+                page_checksum_verification=True,
+                pre_buffer=file.afar,
+            )
             wanted = [
                 name for name in columns if name != "date" or name in table.schema_arrow.names
             ]
@@ -287,6 +320,16 @@ def read(file: SourceFile, groups: Sequence[int], columns: Sequence[str]) -> Ite
         except _UNREADABLE as error:
             where = f"row groups {groups[0]} to {groups[-1]}"
             raise _corrupt(file.name, where, error) from error
+
+
+def _known_footer(file: SourceFile, handle: Any) -> Any:
+    """A file's footer, parsed once for the units that a process reads of it: it may have 30 MB."""
+    key = f"{file.url} {file.sha256}"
+    if (found := _FOOTERS.get(key)) is None:
+        found = pq.read_metadata(handle)
+        _FOOTERS.clear()
+        _FOOTERS[key] = found
+    return found
 
 
 def _text(batch: pa.RecordBatch, column: str) -> pa.Array:

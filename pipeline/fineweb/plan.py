@@ -16,7 +16,7 @@ from tangobench.pipeline.fineweb.build import ONE_LEVEL
 from tangobench.pipeline.fineweb.keys import PART_ROWS, partitions_for
 from tangobench.pipeline.fineweb.near_duplicates import BATCH_BYTES
 from tangobench.pipeline.fineweb.packing import BYTES_PER_TOKEN, one_pass
-from tangobench.pipeline.fineweb.parquet import Promise, promised
+from tangobench.pipeline.fineweb.parquet import Promise, occurrences, promised
 from tangobench.pipeline.fineweb.resolve import TOGETHER
 from tangobench.pipeline.fineweb.sources import hub_name
 from tangobench.pipeline.fineweb.spec import Spec, config_folder
@@ -39,52 +39,54 @@ _SPEEDS: Final = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10}
 _TEXT_PER_PARQUET: Final = 1.75
 _START: Final = 1.0  # seconds: imports, the encoder, publishing
 _HASH_RATE: Final = 1.2e9  # bytes of Parquet per core-second: sha256
-_READ_RATE: Final = 600e6  # bytes of text per core-second: decode
-_KEYS_RATE: Final = 400e6  # decode, check, hash
-_TOKENS_RATE: Final = 105e6  # encode, re-encode a sample, pack, hash, write twice
-_DEDUP_RATE: Final = 400e3  # rows per core-second, decisions included
-_NEAR_RATE: Final = {"rensa": 105e6, "datasketch": 11e6}  # bytes of text: decode, sign, compare
-_NEAR_ROW: Final = 14e-6  # core-seconds per document, beside that
-_TOKENS_ROW: Final = 8e-6
+_READ_RATE: Final = 1e9  # bytes of text per core-second: decode
+_KEYS_RATE: Final = 700e6  # decode, check, hash
+_TOKENS_RATE: Final = 300e6  # encode, re-encode a sample, pack, hash, write twice
+_DEDUP_RATE: Final = 330e3  # rows per core-second, decisions included
+_NEAR_RATE: Final = {"rensa": 77e6, "datasketch": 11e6}  # bytes of text: decode, sign, compare
+_NEAR_ROW: Final = 13e-6  # core-seconds per document, beside that
+_TOKENS_ROW: Final = 2e-6
 _DOCUMENT_BYTES: Final = 460  # keys, decisions by unit and published: 380, 315 more for a copy
 _NEAR_BYTES: Final = 570  # per document: 112 minima, 14 bands
 _BYTES_PER_TOKEN: Final = 4.6
 _TOKEN_BYTES: Final = 2.2  # with its part of the spans
 _EDGES: Final = 0.25  # per document of a sample: recrawls of a page or of a text
 _EDGES_WHOLE: Final = 1.2  # of whole dumps: three quarters are copies, most by URL and by content
+_KEPT_WHOLE: Final = 0.26  # of all dumps: 322 million of 1,260 million documents
 _EDGE_BYTES: Final = 64  # on disk, while components are found
 _MANY: Final = 100_000_000  # documents beyond which units of a gibibyte keep their number small
 _LARGE_UNIT: Final = 1 << 30
-_KEPT: Final = 0.6  # of different texts: between no copies and three in four, as footers hide it
 _LIBRARIES: Final = 120e6  # bytes of memory
 _UNIT_SHARE: Final = 2.0  # bytes held per byte of a unit's text: ids
 _BATCH: Final = 1024  # documents that are decoded and signed together
 _TEXT_SHARE: Final = 3.5  # bytes held per byte of such a batch: pages, texts
 _BATCH_SHARE: Final = 11.0  # and of what is signed of it at once: words and n-grams
 _ROW_BYTES: Final = 4000  # bytes held per document of a unit: keys, decisions, signatures
+_MEMBER_BYTES: Final = 340  # and of a partition of the components
 
 
 def plan(spec: Spec, source: str | None, workers: int) -> dict[str, Any]:
-    given, known = _input(spec, source)
-    rows, size, groups, different, text = given
-    tokens: float = spec.train_rows * spec.context
+    given, unlike, known = _input(spec, source)
+    rows, size, groups, different, text, _ = given
+    share = unlike if spec.duplicates == "drop" else 1.0
+    kept, tokens = share * text, float(spec.train_rows * spec.context)
     once = one_pass(spec, groups)
-    wanted = different if once else min(different, tokens * BYTES_PER_TOKEN)
-    edges = rows * _edge_rate(spec, source)
+    wanted = different if once else min(kept, tokens * BYTES_PER_TOKEN)  # copies in a unit once
+    edges = rows * max(1 - unlike, _edge_rate(spec, source))
     near = spec.near_duplicates != "off"
     core_seconds = _START + size / _HASH_RATE + text / _KEYS_RATE
     core_seconds += 0 if once else text / _READ_RATE
     core_seconds += rows / _DEDUP_RATE + wanted / _TOKENS_RATE
     core_seconds += rows * wanted / max(different, 1) * _TOKENS_ROW
-    core_seconds += near * (different / _NEAR_RATE[spec.near_engine] + rows * _NEAR_ROW)
+    core_seconds += near * share * (text / _NEAR_RATE[spec.near_engine] + rows * _NEAR_ROW)
     passes = 2 + (not once) + near  # sha256, keys, tokens, near-duplicates
     unit = max(spec.unit_bytes, _LARGE_UNIT if rows > _MANY else 0)
-    disk = rows * (_DOCUMENT_BYTES + near * _KEPT * _NEAR_BYTES) + edges * _EDGE_BYTES
-    tokens = min(tokens, _KEPT * different / _BYTES_PER_TOKEN)
+    disk = rows * (_DOCUMENT_BYTES + near * share * _NEAR_BYTES) + edges * _EDGE_BYTES
+    tokens = min(tokens, kept / _BYTES_PER_TOKEN)
     pairs = text / unit * tokens / (spec.shard_rows * spec.context)  # of units and buckets
     disk += (1 + (pairs > ONE_LEVEL)) * _TOKEN_BYTES * tokens  # merged, in shards
     disk += _TOKEN_BYTES * (text / _BYTES_PER_TOKEN if once else tokens)  # in units, copies too
-    memory = _memory(given, edges, unit, workers)
+    memory = _memory(given, unlike, edges, unit, workers)
     lines = [
         f"input    {shown(size)} of Parquet ({known}), read {passes} times",
         *_network(spec, source, size),
@@ -132,18 +134,20 @@ def _edge_rate(spec: Spec, source: str | None) -> float:
     return _EDGES_WHOLE if hub and config_folder(spec.hub.train).startswith("data") else _EDGES
 
 
-def _memory(given: Promise, edges: float, unit: int, workers: int) -> float:
+def _memory(given: Promise, unlike: float, edges: float, unit: int, workers: int) -> float:
     """A worker holds libraries, and a unit (documents, ids, one batch) whose memory the allocator
-    keeps; a hash partition comes on top of it."""
-    rows, document = given.rows, given.text / max(given.rows, 1)
+    keeps; a hash partition of keys comes on top of it, one of documents with a copy replaces it."""
+    rows, document = given.rows, given.longest
     partition = 100.0 * min(rows, PART_ROWS)
+    members = _MEMBER_BYTES * min(rows * (1 - unlike**2), PART_ROWS)
     documents = rows * min(1.0, unit / max(given.different, 1.0))
     batch = min(_BATCH, rows) * document
     held = _UNIT_SHARE * min(unit, given.different) + _TEXT_SHARE * batch
     held += _BATCH_SHARE * max(document, min(batch, BATCH_BYTES))
     graph = 100 * min(edges, TOGETHER)  # one process at a time, never beside partitions
     return max(
-        workers * (_LIBRARIES + partition + held + _ROW_BYTES * documents), _LIBRARIES + graph
+        workers * (_LIBRARIES + max(members, partition + held + _ROW_BYTES * documents)),
+        _LIBRARIES + graph,
     )
 
 
@@ -164,11 +168,11 @@ def _settings(spec: Spec, rows: int, text: float, unit: int) -> list[str]:
     return lines
 
 
-def _input(spec: Spec, source: str | None) -> tuple[Promise, str]:
-    """The input, and how it is known."""
+def _input(spec: Spec, source: str | None) -> tuple[Promise, float, str]:
+    """The input, the share of its documents that are no copies, and how both are known."""
     if source is None and spec.source == "sample":
-        text: float = parquet.SAMPLE_TEXT
-        return Promise(parquet.SAMPLE_ROWS, 4e6, text, text, text), "the embedded sample"
+        rows, text = parquet.SAMPLE_ROWS, float(parquet.SAMPLE_TEXT)
+        return Promise(rows, 4e6, text, text, text, text / rows), 1.0, "the embedded sample"
     if _from_hub(spec, source):
         rows = size = 0.0
         seen: list[str] = []
@@ -183,6 +187,13 @@ def _input(spec: Spec, source: str | None) -> tuple[Promise, str]:
                 share = min(share, 1000 * groups * files / known[0])
             rows, size = rows + share * known[0], size + share * known[1]
         text = size * _TEXT_PER_PARQUET
-        return Promise(int(rows), size, text, text, text), "estimated from published sizes"
-    found = [promised(file) for file in list_source(spec, source).files]
-    return Promise(*map(sum, zip(*found, strict=True))), "from the files' footers"
+        given = Promise(int(rows), size, text, text, text, text / rows)
+        whole = config_folder(spec.hub.train) == "data"
+        return given, _KEPT_WHOLE if whole else 1.0, "estimated from published sizes"
+    files = list_source(spec, source).files
+    found = [promised(file) for file in files]
+    *sums, _ = map(sum, zip(*found, strict=True))
+    largest = max(files, key=lambda file: file.size or 0)
+    unlike = 1.0 if largest.afar else 1 / occurrences(largest)
+    given = Promise(*sums, max(one.longest for one in found))
+    return given, unlike, "from the files' footers"

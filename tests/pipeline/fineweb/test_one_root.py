@@ -86,7 +86,7 @@ def test_the_plan_is_for_the_way_that_the_build_goes(corpus, tmp_path, source):
         shutil.copy(file, file.with_name("copy.parquet"))
     where = {"files": str(corpus), "sample": None}.get(source, str(tmp_path / "in"))
     plain = {"context": 16, "near_duplicates": "off"}
-    given, _ = plan._input(load_spec(Spec, "fineweb", "sample", plain), where)
+    given, *_ = plan._input(load_spec(Spec, "fineweb", "sample", plain), where)
     threshold = given.groups / (2 * 16 * packing.BYTES_PER_TOKEN)
     ways = []
     for share in (0.5, 0.7, 0.8, 0.9, 0.98, 1.02, 1.2):
