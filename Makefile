@@ -129,8 +129,8 @@ types: $(STAMP) ## mypy --strict over the whole package
 	  ln -s $(CURDIR)/$$f build/types/tangobench/$$(basename $$f); done
 	MYPYPATH=build/types $(BIN)/mypy -p tangobench
 
-test-scale: $(STAMP) ## the driver at the size of all of FineWeb-Edu, on a simulated cluster; the audit at paper size
-	$(TEST) -n 0 -m slow -rP tests/pipeline/fineweb
+test-scale: $(STAMP) ## the driver at the size of all of FineWeb-Edu, on a simulated cluster; the audit at paper size; units on S3
+	$(TEST) -n 0 -m slow -rP tests/pipeline/fineweb tests/pipeline/core/test_remote.py tests/flows/test_runner_dask.py
 
 test-faults: $(STAMP) ## kill, corrupt, starve and lie to every builder and reader; writes the table of docs/guarantees.md
 	@mkdir -p build
