@@ -161,8 +161,7 @@ MANIFESTS = ("tangobench.manifests",)
 DOORS = ("tangobench.pipeline.api",)
 VOCABULARY = ("tangobench.pipeline.dm_math.vocabulary",)
 LEAN_PARTS = tuple(
-    f"tangobench.pipeline.lean.{name}"
-    for name in ("lexer", "commands", "proofs", "git", "fetch", "why")
+    f"tangobench.pipeline.lean.{name}" for name in ("lexer", "proofs", "git", "fetch", "why")
 )
 MODEL = ("tangobench.model",)
 SCORED = ("tangobench.eval.scoring", "tangobench.eval.costs")

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from tangobench.errors import ResourceError
-from tangobench.pipeline.lean.commands import matches
-from tangobench.pipeline.lean.lexer import Unterminated, mask
+from tangobench.pipeline.lean.lexer import Unterminated, mask, matches
 from tangobench.pipeline.lean.proofs import Declaration, extract
 
 Outcome = Literal["proved", "failed", "unchecked"]

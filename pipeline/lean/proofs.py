@@ -15,8 +15,7 @@ from collections.abc import Collection
 from itertools import chain
 from typing import Final, Literal, NamedTuple, get_args
 
-from tangobench.pipeline.lean.commands import WORD_END, matches, nested
-from tangobench.pipeline.lean.lexer import mask
+from tangobench.pipeline.lean.lexer import WORD_END, mask, matches, nested
 
 Style = Literal["by", "term", "|", "where"]
 STYLES: Final[tuple[Style, ...]] = get_args(Style)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tangobench.pipeline.lean import commands, proofs
+from tangobench.pipeline.lean import lexer, proofs
 
-WORDS = f"{commands._RESERVED} {commands._SOMETIMES} {commands._MODIFIERS}".split()
+WORDS = f"{lexer._RESERVED} {lexer._SOMETIMES} {lexer._MODIFIERS}".split()
 CODE = st.lists(
     st.one_of(
         st.sampled_from(
