@@ -176,12 +176,14 @@ def gap_figure(gap: Gap) -> Figure:
         key = arch if arch in ARCHS else ARCHS[number % len(ARCHS)]
         lines = zip(*gap.nlls(model), strict=True)
         series.append(Series.over(list(lines), places, key=key, label=model))
+    budgets = any(" at 0.25" in model for model in gap.by_model)
     return plot(
         f"From validation to extrapolation: {title_of(gap.dataset)}, "
         f"{gap.every[0]['data']['profile']} data (root {gap.root[:8]})",
         series,
         x=Axis(label="part", text=lambda v: stages[int(v)] if v in places else "", margin=0.12),
         y=Axis(label="nats per answer token"),
-        note="Mean over seed pairs; bands from the lowest to the highest run.",
+        note="Mean over seed pairs; bands from the lowest to the highest run."
+        + " “At 0.25”: with a quarter of the operations of TANGO’s full run." * budgets,
         dots="dot",
     )
