@@ -267,6 +267,26 @@ def test_only_the_program_imports_flows():
             assert not any(inside(name, ("tangobench.flows",)) for name in imports_of(path)), path
 
 
+def at_once(path: Path) -> set[str]:
+    """What is imported while a file is: not in its functions, not for types alone."""
+    plain = [
+        n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Import | ast.ImportFrom)
+    ]
+    pairs = ((getattr(node, "module", None), alias.name) for node in plain for alias in node.names)
+    return {
+        name for module, of in pairs for name in ([module, f"{module}.{of}"] if module else [of])
+    }
+
+
+def test_no_module_needs_another_that_needs_it():
+    """A worker imports the module of its unit first, whatever the main process began with."""
+    paths = {dotted(path): path for folder in LIBRARY for path in modules(folder)}
+    left = {name: at_once(path) & paths.keys() - {name} for name, path in paths.items()}
+    while free := {name for name, needs in left.items() if not needs & left.keys()}:
+        left = {name: needs for name, needs in left.items() if name not in free}
+    assert left == {}
+
+
 @pytest.mark.parametrize(
     ("place", "line"),
     [

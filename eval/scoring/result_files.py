@@ -195,7 +195,7 @@ def shipped_results() -> Path:
     return Path(str(importlib.resources.files("tangobench.results")))
 
 
-def read_results(folders: list[Path]) -> list[dict[str, Any]]:
+def read_results(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """All run results in some folders, by run name; the first folder that has a run wins."""
     found: dict[str, dict[str, Any]] = {}
     for folder in folders:

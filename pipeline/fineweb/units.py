@@ -40,10 +40,15 @@ from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.spec import bad_value
 from tangobench.pipeline.core.store import R, Store
 from tangobench.pipeline.fineweb import parquet
-from tangobench.pipeline.fineweb.keys import STATUS_NAMES, KeysArgs, KeysResult, Rules
+from tangobench.pipeline.fineweb.keys import (
+    STATUS_NAMES,
+    KeysArgs,
+    KeysResult,
+    Rules,
+    partitions_for,
+)
 from tangobench.pipeline.fineweb.packing import Encoding, one_pass
 from tangobench.pipeline.fineweb.parquet import FileInfo, Reading, hash_file, inspect, read_sample
-from tangobench.pipeline.fineweb.resolve import partitions_for
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, hub_name, list_files
 from tangobench.pipeline.fineweb.sources.download import download
 from tangobench.pipeline.fineweb.sources.hub import HubParts, changed, list_hub
