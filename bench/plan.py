@@ -5,7 +5,8 @@
   which flatters the encoder.
 - One worker; CPU seconds and anonymous memory of the whole process tree, disk with units, and the
   bytes that are read of the input, which `strace` counts.
-- Cases of earlier runs stay in the result file until they are measured again.
+- Cases of earlier runs stay in the result file until they are measured again; `--planned` only
+  plans them again, beside what their builds took.
 
 Usage: `make bench-plan`, `python bench/plan.py 100 1000 --only web`.
 """
@@ -77,28 +78,40 @@ def make(shape: str, megabytes: int) -> Path:
     return path
 
 
-def compare(shape: str, megabytes: int) -> dict[str, Any]:
-    source, out = make(shape, megabytes), HOME / f"plan-out-{shape}-{megabytes}"
-    program = [str(Path(sys.executable).parent / "tangobench")]
-    common = ["fineweb", "--profile", "paper", "--source", str(source), "--workers", "1"]
-    common += ["--set", "allow_fewer=true"]
-    told = json.loads(measure([*program, "plan", *common, "--json"])["stdout"])
+def command(kind: str, source: Path) -> list[str]:
+    program = str(Path(sys.executable).parent / "tangobench")
+    words = [program, kind, "fineweb", "--profile", "paper", "--source", str(source)]
+    return [*words, "--workers", "1", "--set", "allow_fewer=true"]
+
+
+def planned(source: Path) -> dict[str, float]:
+    told = json.loads(measure([*command("plan", source), "--json"])["stdout"])
+    names = {"memory_mb": "memory_bytes", "disk_mb": "disk_bytes", "read_mb": "read_bytes"}
+    return {"core_seconds": told["core_seconds"], **{n: told[k] / 1e6 for n, k in names.items()}}
+
+
+def built(source: Path, out: Path) -> dict[str, float]:
+    """What a build takes, and the load meanwhile."""
     log = HOME / "plan-reads.txt"
     trace = ["strace", "-f", "-qq", "--seccomp-bpf", "-e", "trace=read,pread64"]
     trace += ["-P", str(source), "-o", str(log)]
-    run = measure([*trace, *program, "build", *common, "--out", str(out), "--quiet"], out)
+    run = measure([*trace, *command("build", source), "--out", str(out), "--quiet"], out)
     read = sum(map(int, re.findall(r"= (\d+)$", log.read_text(), re.MULTILINE)))
     files = {p.stat().st_ino: p.stat().st_size for p in out.rglob("*") if p.is_file()}
     shutil.rmtree(out)
-    pairs = {
-        "core_seconds": (told["core_seconds"], run["cpu_seconds"]),
-        "memory_mb": (told["memory_bytes"] / 1e6, run["anonymous_mb"]),
-        "disk_mb": (told["disk_bytes"] / 1e6, sum(files.values()) / 1e6),
-        "read_mb": (told["read_bytes"] / 1e6, read / 1e6),
-    }
-    found: dict[str, Any] = {"shape": shape, "megabytes": megabytes, "load": run["load"]}
-    for name, (planned, measured) in pairs.items():
-        found[name] = [round(planned, 1), round(measured, 1), round(planned / measured, 2)]
+    sizes = {"disk_mb": sum(files.values()) / 1e6, "read_mb": read / 1e6}
+    return {"core_seconds": run["cpu_seconds"], "memory_mb": run["anonymous_mb"], **sizes,
+            "load": run["load"]}  # fmt: skip
+
+
+def compare(shape: str, megabytes: int, known: dict[str, Any] | None) -> dict[str, Any]:
+    """A case, measured, or with what is known of its build."""
+    source, out = make(shape, megabytes), HOME / f"plan-out-{shape}-{megabytes}"
+    plan = planned(source)
+    took = {n: known[n][1] for n in plan} | {"load": known["load"]} if known else built(source, out)
+    found: dict[str, Any] = {"shape": shape, "megabytes": megabytes, "load": took["load"]}
+    for name, value in plan.items():
+        found[name] = [round(value, 1), round(took[name], 1), round(value / took[name], 2)]
     return found
 
 
@@ -106,13 +119,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("megabytes", type=int, nargs="*", default=[100, 1000])
     parser.add_argument("--only", action="append", choices=list(SHAPES))
+    parser.add_argument("--planned", action="store_true")
     args = parser.parse_args()
-    cases = [(s, m) for m in args.megabytes for s in args.only or SHAPES]
     path = RESULTS / "plan.json"
     known = json.loads(path.read_text())["cases"] if path.exists() else []
     found = {(case["megabytes"], case["shape"]): case for case in known}
-    for shape, megabytes in cases:
-        case = found[megabytes, shape] = compare(shape, megabytes)
+    cases = (
+        list(found)
+        if args.planned
+        else [(m, s) for m in args.megabytes for s in args.only or SHAPES]
+    )
+    for megabytes, shape in cases:
+        old = found[megabytes, shape] if args.planned else None
+        case = found[megabytes, shape] = compare(shape, megabytes, old)
         print(json.dumps(case), flush=True)
         save("plan", [], {"cases": [found[key] for key in sorted(found)]})
 

@@ -193,8 +193,9 @@ def scale_table() -> str:
 
 def plan_table() -> str:
     """What `plan` said of builds beside what they took: planned, measured, ratio."""
-    names = ("core_seconds", "memory_mb", "disk_mb")
-    lines = ["| input | CPU s | memory MB | disk MB | load |", "|---" + "|---:" * 4 + "|"]
+    names = ("core_seconds", "memory_mb", "disk_mb", "read_mb")
+    head = "| input | CPU s | memory MB | disk MB | read MB | load |"
+    lines = [head, "|---" + "|---:" * 5 + "|"]
     for case in _measured("plan")["cases"]:
         cells = ["{:,.0f} / {:,.0f} = {:.2f}".format(*case[name]) for name in names]
         lines += [
