@@ -117,7 +117,7 @@ class Scale:
         else:
             ticks = _steps(low, high, wanted, least=1.0 if axis.counts else 0.0)
             low, high = (ticks[0], ticks[-1]) if axis.rounded else (low, high)
-        near = (high - low) / 1e6
+        near = (high - low) / 1e8
         self._low, self._high = low, high
         self.ticks = [tick for tick in ticks if low - near <= self._of(tick) <= high + near]
 
