@@ -156,7 +156,7 @@ class Record(Generic[R_co]):
     """The checksum that an object store itself gave the object, if it gives any."""
 
     def to_bytes(self) -> bytes:
-        plain = dataclasses.asdict(self)
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if not self.mark:
             del plain["mark"]
         return hashing.seal(plain, hashing.RECORD)
