@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from side_by_side import ONE_THREAD, own_versions, row, save
+from side_by_side import COMPILED, ONE_THREAD, own_versions, row, save
 
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import Job, Result, ShardFile
@@ -39,14 +39,11 @@ SHARDS, ROWS, CONTEXT = 24, 4096, 8192
 CARD = {"title": "t", "licence": "t", "licence_id": "cc0-1.0", "description": "t", "sources": ["t"]}
 DUMPS = ("CC-MAIN-2023-06", "CC-MAIN-2023-40", "CC-MAIN-2023-50")
 RUNS = 5
-# Modules are compiled once, as in a user's environment.
 LIBRARIES = """
 import tangobench.pipeline.core.no_pandas, pyarrow.compute, polars
 from tangobench.pipeline.tokenizer import gpt2
 gpt2.gpt2().encode_all(["a text"]), gpt2.gpt2().encode_again("a text")
 """
-CACHE = Path(tempfile.gettempdir()) / "tangobench-bench-pycache"
-COMPILED = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(CACHE)}
 
 
 def run(words: list[str], one_thread: bool = True) -> tuple[float, float]:
@@ -135,6 +132,7 @@ def commands(folder: Path) -> list[dict[str, Any]]:
         "inspect": (["inspect", f"{out}0/fineweb-mini", "--row", "0"], 0.6),
         "plan": (["plan", "fineweb", "--profile", "paper"], 0.6),
         "doctor": (["doctor"], 0.6),
+        "model info": (["model", "info", "--arch", "all"], 2),
     }
     found = {}
     for job, (words, aim) in jobs.items():
@@ -162,12 +160,13 @@ def verifying(folder: Path) -> list[dict[str, Any]]:
     ]
     cpu, wall = ([size / seconds / 1e9 for seconds in pair] for pair in zip(*found, strict=True))
     bound = hashing_rate() / 1e9
-    share, rate = statistics.median(cpu) / bound, statistics.median(wall)
+    rates = [statistics.median(some) for some in (cpu, wall)]
     ours, theirs = spread(cpu, "GB/s of CPU"), f"{bound:.2f} GB/s of CPU"
     clock = spread(wall, "GB/s by the clock")
     return [
-        compared("verify", "two sha256 of each byte", share, "≥ 0.86", ours, theirs),
-        compared("verify, two cores", "a gigabyte per second", rate, "≥ 1.2", clock, "1 GB/s"),
+        compared("verify", "a gigabyte per CPU second", rates[0], "≥ 0.75", ours, "1 GB/s"),
+        compared("verify", "two sha256 of each byte", rates[0] / bound, "–", ours, theirs),
+        compared("verify, two cores", "a gigabyte per second", rates[1], "≥ 1.2", clock, "1 GB/s"),
     ]
 
 

@@ -21,8 +21,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,11 @@ RESULTS: Final = Path(__file__).parent / "results"
 ONE_THREAD: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "POLARS_MAX_THREADS", "RAYON_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
 )
+# Our modules are compiled once, as in a user's environment and as pip compiles the peers'.
+COMPILED: Final = {
+    "PYTHONDONTWRITEBYTECODE": "",
+    "PYTHONPYCACHEPREFIX": str(Path(tempfile.gettempdir()) / "tangobench-bench-pycache"),
+}
 PEERS: Final = {
     "fineweb": ("datatrove[io,processing]", "orjson", "datasets", "tiktoken", "tokenizers"),
     "encoding": ("tiktoken", "tokenizers", "splintr-rs", "fastokens", "pyarrow"),
@@ -46,7 +52,9 @@ PEERS: Final = {
 }
 
 
-def measure(command: Sequence[str], out: Path | None = None) -> dict[str, Any]:
+def measure(
+    command: Sequence[str], out: Path | None = None, env: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Run a command on one thread per process; seconds, memory and output of its whole tree."""
     if out is not None:
         shutil.rmtree(out, ignore_errors=True)
@@ -54,7 +62,7 @@ def measure(command: Sequence[str], out: Path | None = None) -> dict[str, Any]:
     began, seen, peak = time.monotonic(), dict[int, float](), 0.0
     run = subprocess.Popen(
         list(command),
-        env={**os.environ, **ONE_THREAD},
+        env={**os.environ, **ONE_THREAD, **(env or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
