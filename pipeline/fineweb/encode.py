@@ -69,7 +69,7 @@ def encode_unit(args: TokensArgs, store: Store) -> Streamed[TokensResult]:
     index = np.stack([doc_indices(documents, args.first_index)[chosen], wanted.dump], axis=1)
     ids, stored = Ids(args.tokenizer.load(store)), args.unit.tokens
     for place, texts in () if stored else args.unit.texts_of(wanted):
-        ids.add(texts, wanted.content[place], wanted.ident[place])
+        ids.add(texts, np.arange(len(texts)), wanted.content[place], wanted.ident[place])
     starts, lengths = wanted.place[:, 1:].astype(np.int64).T
     lengths = lengths if stored else ids.lengths()
     train = wanted.partition == TRAIN

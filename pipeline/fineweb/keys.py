@@ -191,11 +191,10 @@ def make_keys(args: KeysArgs, store: Store) -> Output[KeysResult] | Streamed[Key
             early = table["dump"].to_numpy() <= args.rules.train_through
             used = early | (table["size"].to_numpy() >= encoding.shortest)
             fine = table["status"].to_numpy() == FINE
-            few, used = used[fine], used & fine  # texts are of the fine ones
-            masks.append(used)
-            mine = table.filter(pa.array(used))
-            texts = texts if few.all() else texts.filter(pa.array(few))
-            ids.add(texts, _content(mine), mine["id"].combine_chunks())
+            places = np.flatnonzero(used[fine])  # texts are of the fine ones
+            masks.append(used & fine)
+            mine = table.filter(pa.array(used & fine))
+            ids.add(texts, places, _content(mine), mine["id"].combine_chunks())
         tables.append(table)
         row += batch.num_rows
     table = pa.concat_tables(tables).combine_chunks()

@@ -67,26 +67,24 @@ class Ids:
         self._known: dict[bytes, NDArray] = {}
         self._shortest: tuple[str, NDArray, str] | None = None
 
-    def add(self, texts: pa.Array, content: NDArray, names: pa.Array) -> None:
-        """Encode texts; `content` has their content keys as two columns."""
-        raw = content.tobytes()
-        keys = [raw[at : at + 16] for at in range(0, len(raw), 16)]
-        new = {key: at for at, key in enumerate(keys) if key not in self._known}
-        fresh = (
-            texts if len(new) == len(keys) else texts.take(pa.array(list(new.values()), pa.int64()))
-        )
-        self._known.update(zip(new, self._tokenizer.encode_arrow(fresh), strict=True))
+    def add(self, texts: pa.Array, places: NDArray, content: NDArray, names: pa.Array) -> None:
+        """Encode the texts at `places`; `content` has their content keys as two columns."""
+        raw, at = content.tobytes(), places.tolist()
+        keys = [raw[start : start + 16] for start in range(0, len(raw), 16)]
+        new = {key: n for n, key in zip(at, keys, strict=True) if key not in self._known}
+        found = self._tokenizer.encode_arrow(texts, list(new.values()))
+        self._known.update(zip(new, found, strict=True))
         ids = [self._known[key] for key in keys]
         self.found += ids
-        sizes = pc.binary_length(texts).to_numpy()
+        sizes = pc.binary_length(texts).to_numpy()[places]
         chosen = content[:, 1] % np.uint64(SAMPLE_SHARE) == 0
         sampled = self._sampled + np.cumsum(np.where(chosen, sizes, 0))
-        for at in np.flatnonzero(chosen & (sampled <= SAMPLE_BYTES)).tolist():
-            self._check(texts[at].as_py(), ids[at], names[at].as_py())
+        for n in np.flatnonzero(chosen & (sampled <= SAMPLE_BYTES)).tolist():
+            self._check(texts[at[n]].as_py(), ids[n], names[n].as_py())
         if len(sizes):
-            self._sampled, at = int(sampled[-1]), int(np.argmin(sizes))
-            if self._shortest is None or sizes[at] < len(self._shortest[0].encode()):
-                self._shortest = (texts[at].as_py(), ids[at], names[at].as_py())
+            self._sampled, n = int(sampled[-1]), int(np.argmin(sizes))
+            if self._shortest is None or sizes[n] < len(self._shortest[0].encode()):
+                self._shortest = (texts[at[n]].as_py(), ids[n], names[n].as_py())
 
     def _check(self, text: str, ids: NDArray, name: str) -> None:
         self._tokenizer.check(text, ids, name)

@@ -21,7 +21,6 @@ import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -101,9 +100,12 @@ class Tokenizer(ABC):
         """The ids that a check expects."""
         return self.encode_all([text])[0]
 
-    def encode_arrow(self, texts: pa.Array) -> list[Ids]:
-        """The ids of each text of an Arrow string array without nulls and of valid UTF-8."""
-        return self.encode_all(texts.to_pylist())
+    def encode_arrow(self, texts: pa.Array, places: Sequence[int] | None = None) -> list[Ids]:
+        """The ids of each text, or of those at `places`, of an Arrow string array without nulls
+        and of valid UTF-8.
+        """
+        chosen = texts if places is None else map(texts.__getitem__, places)
+        return self.encode_all([text.as_py() for text in chosen])
 
     def decode(self, ids: npt.ArrayLike) -> str:
         """The text of some ids; bytes that are not UTF-8 become U+FFFD."""
@@ -229,12 +231,12 @@ def byte_alphabet() -> dict[int, int]:
 @lru_cache(maxsize=1)
 def load_ranks() -> dict[bytes, int]:
     """Token bytes to id, 50,256 entries; an id is also the rank of its merge."""
-    merges = read_vocabulary_file(MERGES).decode().split("\n")[1:-1]
+    merges = read_vocabulary_file(MERGES).count(b"\n") - 1  # below a line with its version
     encoder: dict[str, int] = json.loads(read_vocabulary_file(ENCODER))
     encoder.pop("<|endoftext|>")
     alphabet = byte_alphabet()
     ranks = {t.translate(alphabet).encode("latin-1"): rank for t, rank in encoder.items()}
-    if len(ranks) != EOT or len(merges) != EOT - 256:
+    if len(ranks) != EOT or merges != EOT - 256:
         raise AssertionError("the checked vocabulary files do not hold 256 bytes + 50,000 merges")
     return ranks
 
@@ -286,19 +288,23 @@ class Gpt2(Tokenizer):
             found = self._encode_reference(texts)
         return found
 
-    def encode_arrow(self, texts: pa.Array) -> list[Ids]:
-        """The ids of each text, as wide as the engine made them: a narrower copy is one more."""
-        found = self._encode_fast(_raw(texts))
-        return self._encode_reference(texts.to_pylist()) if found is None else found
+    def encode_arrow(self, texts: pa.Array, places: Sequence[int] | None = None) -> list[Ids]:
+        some = range(len(texts)) if places is None else places
+        found = self._encode_fast(_raw(texts, some), narrow=True)
+        return super().encode_arrow(texts, places) if found is None else found
 
-    def _encode_fast(self, texts: Iterable[str | bytes]) -> list[Ids] | None:
+    def _encode_fast(
+        self, texts: Iterable[str | bytes], *, narrow: bool = False
+    ) -> list[Ids] | None:
         """None: the engine is not there or failed. One call per text is no slower than its batches,
-        which load a library of their own (0.2 s) and ask for fresh memory each time.
+        which load a library of their own (0.2 s) and ask for fresh memory each time. Long texts are
+        best made narrow at once: what is kept is half as large, and the engine's array is reused.
         """
         if (fast := self._fast) is None:
             return None
         try:
-            found = [fast.encode(text) for text in texts]
+            ids = map(fast.encode, texts)
+            found = [one.astype(np.uint16) for one in ids] if narrow else list(ids)
         except TypeError:  # how the engine refuses a lone surrogate; the reference path answers
             return None
         except BaseException as error:
@@ -336,12 +342,10 @@ def _load_fast(tokens: Sequence[bytes]) -> Any:
         return gigatoken.Tokenizer.from_tiktoken(name, "gpt2", {}).backend
 
 
-def _raw(texts: pa.Array) -> Iterator[bytes]:
-    import pyarrow as pa
-
-    packed = pack_texts("text", texts.cast(pa.large_string()))
-    view = packed["text"].data
-    return (bytes(view[a:b]) for a, b in pairwise(packed["text_offsets"].tolist()))
+def _raw(texts: pa.Array, places: Iterable[int]) -> Iterator[bytes]:
+    packed = pack_texts("text", texts)
+    view, bounds = packed["text"].data, packed["text_offsets"].tolist()
+    return (bytes(view[bounds[at] : bounds[at + 1]]) for at in places)
 
 
 _load = lru_cache(maxsize=2)(Gpt2)

@@ -348,8 +348,8 @@ class Recorder:
     def __init__(self):
         self.names = []
 
-    def encode_arrow(self, texts):
-        return [np.zeros(3, np.uint16)] * len(texts)
+    def encode_arrow(self, texts, places):
+        return [np.zeros(3, np.uint16)] * len(places)
 
     def check(self, text, ids, name):
         self.names.append(int(name))
@@ -366,7 +366,8 @@ def test_what_is_encoded_again_is_bounded_and_never_nothing(batch):
             some = slice(first, first + batch)
             texts = pa.array(["x" * size for size in sizes[some]], pa.large_string())
             names = pa.array([str(n) for n in range(len(keys))][some])
-            ids.add(texts, np.array([(0, key) for key in keys[some]], np.uint64), names)
+            content = np.array([(0, key) for key in keys[some]], np.uint64)
+            ids.add(texts, np.arange(len(texts)), content, names)
         assert len(ids.lengths()) == len(keys)
         assert ids.checked == len(recorder.names)
         return recorder.names
@@ -382,7 +383,7 @@ def test_equal_texts_of_a_unit_are_encoded_once():
     ids = packing.Ids(gpt2())
     for texts in (["a b", "c", "a b"], ["c", "d e f"]):
         array = pa.array(texts, pa.large_string())
-        ids.add(array, content_keys(array), array)
+        ids.add(array, np.arange(len(texts)), content_keys(array), array)
     assert [len(one) for one in ids.found] == [2, 1, 2, 1, 3]
     assert ids.found[0] is ids.found[2] and ids.found[1] is ids.found[3]
 

@@ -79,6 +79,9 @@ def test_any_batch_equals_tiktoken(texts):
         for kind in (pa.string(), pa.large_string()):
             padded = pa.array(["cut off", *texts, "too"], kind)[1 : len(texts) + 1]
             assert [ids.tolist() for ids in gpt2(engine).encode_arrow(padded)] == reference
+            some = range(len(texts) - 1, -1, -2)
+            found = [ids.tolist() for ids in gpt2(engine).encode_arrow(padded, some)]
+            assert found == [reference[at] for at in some]
 
 
 def tiktoken_ids(texts):

@@ -121,7 +121,7 @@ def test_progress_names_the_dataset_and_units_keep_their_keys(build, capsys):
 
 
 def test_an_error_in_a_unit_names_the_dataset(build, monkeypatch):
-    def hungry(self, texts, content, names):
+    def hungry(self, *given):
         raise MemoryError
 
     monkeypatch.setattr(Ids, "add", hungry)
