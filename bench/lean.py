@@ -58,6 +58,7 @@ def main() -> None:
     parser.add_argument("--scaling", action="store_true", help="also one against two workers")
     parser.add_argument("--write", action="store_true", help=f"write {RESULTS.name}")
     options = parser.parse_args()
+    gc.set_threshold(50_000)  # as the command line sets it
     report: dict[str, Any] = {
         "machine": platform.machine(),
         "python": platform.python_version(),
