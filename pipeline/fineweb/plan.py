@@ -171,29 +171,33 @@ def _settings(spec: Spec, rows: int, text: float, unit: int) -> list[str]:
 def _input(spec: Spec, source: str | None) -> tuple[Promise, float, str]:
     """The input, the share of its documents that are no copies, and how both are known."""
     if source is None and spec.source == "sample":
-        rows, text = parquet.SAMPLE_ROWS, float(parquet.SAMPLE_TEXT)
-        return Promise(rows, 4e6, text, text, text, text / rows), 1.0, "the embedded sample"
+        text, mean = float(parquet.SAMPLE_TEXT), parquet.SAMPLE_TEXT / parquet.SAMPLE_ROWS
+        given = Promise(parquet.SAMPLE_ROWS, 4e6, text, text, text, mean)
+        return given, 1.0, "the embedded sample"
     if _from_hub(spec, source):
-        rows = size = 0.0
-        seen: list[str] = []
-        for config, files, groups in spec.hub.parts():
-            folder = config_folder(config)
-            if any(folder == other or folder.startswith(f"{other}/") for other in seen):
-                continue  # a dump inside `data`
-            seen.append(folder)
-            known = _KNOWN.get(folder, _ONE_DUMP)
-            share = min(1.0, files * _FILE_BYTES / known[1]) if files else 1.0
-            if groups and files:
-                share = min(share, 1000 * groups * files / known[0])
-            rows, size = rows + share * known[0], size + share * known[1]
-        text = size * _TEXT_PER_PARQUET
-        given = Promise(int(rows), size, text, text, text, text / rows)
         whole = config_folder(spec.hub.train) == "data"
-        return given, _KEPT_WHOLE if whole else 1.0, "estimated from published sizes"
-    files = list_source(spec, source).files
-    found = [promised(file) for file in files]
-    *sums, _ = map(sum, zip(*found, strict=True))
-    largest = max(files, key=lambda file: file.size or 0)
+        return _published(spec), _KEPT_WHOLE if whole else 1.0, "estimated from published sizes"
+    inputs = list_source(spec, source).files
+    found = [promised(file) for file in inputs]
+    largest = max(inputs, key=lambda file: file.size or 0)
     unlike = 1.0 if largest.afar else 1 / occurrences(largest)
-    given = Promise(*sums, max(one.longest for one in found))
+    total = Promise(*map(sum, zip(*found, strict=True)))
+    given = total._replace(longest=max(one.longest for one in found))
     return given, unlike, "from the files' footers"
+
+
+def _published(spec: Spec) -> Promise:
+    rows = size = 0.0
+    seen: list[str] = []
+    for config, files, groups in spec.hub.parts():
+        folder = config_folder(config)
+        if any(folder == other or folder.startswith(f"{other}/") for other in seen):
+            continue  # a dump inside `data`
+        seen.append(folder)
+        known = _KNOWN.get(folder, _ONE_DUMP)
+        share = min(1.0, files * _FILE_BYTES / known[1]) if files else 1.0
+        if groups and files:
+            share = min(share, 1000 * groups * files / known[0])
+        rows, size = rows + share * known[0], size + share * known[1]
+    text = size * _TEXT_PER_PARQUET
+    return Promise(int(rows), size, text, text, text, text / rows)
