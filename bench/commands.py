@@ -41,8 +41,8 @@ DUMPS = ("CC-MAIN-2023-06", "CC-MAIN-2023-40", "CC-MAIN-2023-50")
 RUNS = 5
 LIBRARIES = """
 import tangobench.pipeline.core.no_pandas, pyarrow.compute, polars
-from tangobench.pipeline.tokenizer import gpt2
-gpt2.gpt2().encode_all(["a text"]), gpt2.gpt2().encode_again("a text")
+from tangobench.pipeline.tokenizer.base import gpt2
+gpt2().encode_all(["a text"]), gpt2().encode_again("a text")
 """
 
 

@@ -117,9 +117,9 @@ import resource, sys
 from tangobench.errors import TangobenchError
 from tangobench.pipeline import api
 from tangobench.pipeline.fineweb import build
-from tangobench.pipeline.tokenizer import gpt2
+from tangobench.pipeline.tokenizer.base import gpt2
 limit = int(sys.argv[3])
-gpt2.gpt2()
+gpt2()
 resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 try:
     api.build("fineweb", out=sys.argv[2], source=sys.argv[1], overrides={"context": 64})
