@@ -323,3 +323,6 @@ def test_the_door_says_what_it_refuses(tmp_path):
     (tmp_path / "file").write_text(json.dumps(1))
     (tmp_path / "input").symlink_to(tmp_path / "file")
     assert read_untrusted(tmp_path / "input", links=True) == b"1"
+    (tmp_path / "inner").symlink_to(tmp_path)
+    with pytest.raises(Refused, match="its folder inner is a link"):
+        read_untrusted(tmp_path / "inner" / "file", folder=tmp_path)
