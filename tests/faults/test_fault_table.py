@@ -26,12 +26,16 @@ def test_groups_are_counted_and_the_page_is_changed_between_its_marks_only(tmp_p
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
 
 
-def test_only_what_a_fuzzer_finished_is_counted(tmp_path, monkeypatch):
+def test_runs_of_a_fuzzer_without_a_finding_are_counted(tmp_path, monkeypatch):
+    end = b"stat::number_of_executed_units: %d\n"
     (tmp_path / "url.log").write_bytes(
         b"#7\tNEW    cov: 1 ft: 2 corp: 3/4b\n"
         b"#1000000\tDONE   cov: 26 ft: 1059 corp: 22/801b lim: 1024 exec/s: 14492 rss: 125Mb\n"
+        + end
+        % 1_000_000
     )
-    (tmp_path / "lock.log").write_bytes(b"#9497\tNEW    cov: 5 ft: 6 corp: 7/8b\n\xff crash\n")
+    found = b"#9497\tNEW    cov: 5 ft: 6 corp: 7/8b\n\xff\n==1== ERROR: libFuzzer: deadly signal\n"
+    (tmp_path / "lock.log").write_bytes(found + end % 9498)
     page = tmp_path / "a.md"
     page.write_text(f"before\n{fuzz_table.BEGIN}\nold\n{fuzz_table.END}\nafter\n")
     monkeypatch.setattr("sys.argv", ["fuzz_table.py", str(tmp_path), str(page)])

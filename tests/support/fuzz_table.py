@@ -1,6 +1,6 @@
 """The table of docs/guarantees.md from what libFuzzer itself said at the end of each run.
 
-A log is `TARGET.log` in a folder; a run that ended with a finding has no such line and no row.
+A log is `TARGET.log` in a folder; a run that ended with a finding has no row.
 
 Usage: `python tests/support/fuzz_table.py build/fuzz docs/guarantees.md`.
 """
@@ -12,16 +12,18 @@ import sys
 from pathlib import Path
 
 BEGIN, END = "<!-- table of the fuzzers -->", "<!-- end of the fuzzers -->"
-DONE = re.compile(r"^#(\d+)\s+DONE\s+cov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
+CASES = re.compile(r"^stat::number_of_executed_units: (\d+)", re.MULTILINE)
+REACHED = re.compile(r"^#\d+\s+\w+\s+cov: (\d+) ft: (\d+) corp: (\d+)/", re.MULTILINE)
 
 
 def table(folder: Path) -> str:
     """The Markdown table of the logs in a folder."""
     lines = ["| target | cases | branches reached | features | inputs |", "|---|---|---|---|---|"]
     for path in sorted(folder.glob("*.log")):
-        for found in DONE.findall(path.read_text(encoding="utf-8", errors="replace")):
-            numbers = " | ".join(f"{int(number):,}" for number in found)
-            lines.append(f"| {path.stem} | {numbers} |")
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if (cases := CASES.findall(text)) and "ERROR: libFuzzer" not in text:
+            numbers = (cases[-1], *REACHED.findall(text)[-1])
+            lines.append(f"| {path.stem} | {' | '.join(f'{int(n):,}' for n in numbers)} |")
     return "\n".join(lines)
 
 
