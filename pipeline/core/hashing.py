@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 _PIECE: Final = 1 << 21  # of a sink: stays in the cache from being filled to being written
+_LARGE: Final = 1 << 18  # what is not gathered: a copy of it costs more than a call
 
 
 def canonical_json(value: Any, *, errors: str = "strict") -> bytes:
@@ -57,9 +58,9 @@ class Sink:
 
     def write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
-        if self._held + len(view) > _PIECE:
+        if self._held + len(view) > _PIECE or len(view) > _LARGE:
             self.flush()
-        if len(view) > _PIECE:
+        if len(view) > _LARGE:
             self._pass(view)
         else:
             self._buffer[self._held : self._held + len(view)] = view
