@@ -234,7 +234,7 @@ def test_the_page_works_as_printed(tmp_path, make_toy_math, monkeypatch, capsys)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
     assert "'.[interop]'" in install
-    assert main(shlex.split(export_it)[1:]) == 0
+    assert main(shlex.split(export_it, comments=True)[1:]) == 0
     exec(load_it, {})
     assert "<bos>What is 1 + 1?<sep>" in capsys.readouterr().out
     exec(questions, {})
