@@ -37,9 +37,12 @@ def test_runs_of_a_fuzzer_without_a_finding_are_counted(tmp_path, monkeypatch):
     found = b"#9497\tNEW    cov: 5 ft: 6 corp: 7/8b\n\xff\n==1== ERROR: libFuzzer: deadly signal\n"
     (tmp_path / "lock.log").write_bytes(found + end % 9498)
     page = tmp_path / "a.md"
-    page.write_text(f"before\n{fuzz_table.BEGIN}\nold\n{fuzz_table.END}\nafter\n")
+    old = "| lock | 5 | 1 | 1 | 1 |\n| spec | 7 | 1 | 1 | 1 |\n| url | 9 | 1 | 1 | 1 |"
+    old = "\n".join([*fuzz_table.HEAD, old])
+    page.write_text(f"before\n{fuzz_table.BEGIN}\n{old}\n{fuzz_table.END}\nafter\n")
     monkeypatch.setattr("sys.argv", ["fuzz_table.py", str(tmp_path), str(page)])
     fuzz_table.main()
     lines = page.read_text().splitlines()
-    assert lines[4:] == ["| url | 1,000,000 | 26 | 1,059 | 22 |", fuzz_table.END, "after"]
+    assert lines[4] == "| spec | 7 | 1 | 1 | 1 |"  # no log: the row stays
+    assert lines[5:] == ["| url | 1,000,000 | 26 | 1,059 | 22 |", fuzz_table.END, "after"]
     assert lines[0] == "before"
