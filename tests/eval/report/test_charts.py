@@ -115,6 +115,16 @@ def test_end_labels_keep_apart():
     assert min(gaps) >= 16
 
 
+def test_end_labels_are_in_the_order_of_the_ends():
+    ends = [0.0, 0.025, 0.05, 0.08, 0.09, 0.12, 0.9]
+    series = [Series(key="tango", label=f"{end}", x=[0, 1], y=[1, end]) for end in ends]
+    figure = plot("T", series, x=Axis(label="x"), y=Axis(label="y"))
+    found = re.findall(r'class="end-label[^"]*" x="\S+" y="([^"]+)">([^<]+)<', figure.wide)
+    by_height = sorted(found, key=lambda label: -float(label[0]))
+    assert [float(name) for _, name in by_height] == ends
+    assert all(0 < float(y) < 440 for y, _ in found)
+
+
 def test_a_bar_is_as_high_as_its_count():
     heights = [
         float(h) for h in re.findall(r'height="([^"]+)" data-tip', CHARTS["histogram"]().wide)
