@@ -22,7 +22,8 @@ from tangobench.pipeline.dm_math import fast
 from tangobench.pipeline.dm_math.spec import MODULES
 
 ROOT = Path(__file__).parents[2]
-NOTES = (ROOT / "docs" / "models.md").read_text().partition("\n## Notes on the paper\n")[2]
+PAGE = (ROOT / "docs" / "models.md").read_text()
+NOTES = " ".join(PAGE.partition("\n## Notes on the paper\n")[2].split())
 DEPTH8 = {"untied_transformer": 2912, "flash": 3552}  # printed; GAU per dataset below
 
 
@@ -219,16 +220,15 @@ def test_small_runs_score_proofs_that_occur_in_training():
             round((w["sum"] - t["sum"]) / (w["count"] - t["count"]) - w["nll"], 2)
             for w, t in zip(whole, twins, strict=True)
         }
-    text = " ".join(NOTES.split())
-    assert "such proofs, 162 of 1,132," in text
+    assert "such proofs, 162 of 1,132," in NOTES
     assert (
-        f"{min(same.values()):.2f} (GAU and FLASH) to {max(same.values()):.2f} (Recurrent" in text
+        f"{min(same.values()):.2f} (GAU and FLASH) to {max(same.values()):.2f} (Recurrent" in NOTES
     )
     assert {arch for arch in same if f"{same[arch]:.2f}" == "1.39"} == {"gau", "flash"}
     assert max(same, key=same.get) == "recurrent_transformer"
-    assert f"new ones of {min(new.values()):.2f} to {max(new.values()):.2f}" in text
+    assert f"new ones of {min(new.values()):.2f} to {max(new.values()):.2f}" in NOTES
     assert gap == {0.04}
-    assert "proof score of every run is 0.04 higher" in text
+    assert "proof score of every run is 0.04 higher" in NOTES
 
 
 def test_flash_minus_gau_in_the_small_replication():
@@ -236,9 +236,9 @@ def test_flash_minus_gau_in_the_small_replication():
     pairs = zip(found["flash"], found["gau"], strict=True)
     differences = [f["scores"]["dm_math"]["nll"] - g["scores"]["dm_math"]["nll"] for f, g in pairs]
     low, middle, high = (f"{value:+.3f}".replace("-", "−") for value in differences)
-    assert f"is {low}, {middle} and {high} for the three seed pairs" in " ".join(NOTES.split())
+    assert f"is {low}, {middle} and {high} for the three seed pairs" in NOTES
     widths = [RECIPES[f"mini-dm_math-{arch}"].model_config().width for arch in ("gau", "flash")]
-    assert f"GAU a width of {widths[0]} and FLASH one of {widths[1]}" in " ".join(NOTES.split())
+    assert f"GAU a width of {widths[0]} and FLASH one of {widths[1]}" in NOTES
 
 
 @pytest.fixture(scope="module")
@@ -277,7 +277,7 @@ def test_combinations_that_repeat_their_questions():
     column = notes["per_combination_columns"].index("train_repeated")
     repeated = {name: row[column] / 32_000 for name, row in notes["per_combination"].items()}
     many = {name for name, share in repeated.items() if share >= 0.05}
-    assert f"{len(many)} of the {len(repeated)} repeat" in " ".join(NOTES.split())
+    assert f"{len(many)} of the {len(repeated)} repeat" in NOTES
     assert f"and {sum(not share for share in repeated.values())} repeat none" in NOTES
     assert {name.split("/")[0] for name in many if not name.endswith("/easy")} == {
         "measurement__conversion"
