@@ -1,43 +1,55 @@
 """Every command in the README and in docs/ is run at sample size, or parsed with a reason why not.
 
-- A command is a line of a shell block. It runs in a folder that holds what the pages assume: the
-  three samples under out/, the manifests, and a trained toy model.
-- What needs hours, a network, a cluster or the real Mathlib stands in NOT_RUN with its reason; the
-  program's parser must accept it all the same, and a `make` target must exist.
+- A command is a line of a shell block. It runs in a folder that holds what the pages assume
+  (`workspace`).
+- ELSEWHERE names the test that runs it; NOT_RUN says why none does. The program's parser must
+  accept it all the same, and a `make` target must exist.
 """
 
-import os
+from __future__ import annotations
+
 import re
 import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from reader import HOME, succeed
 
 from tangobench import cli
 
-HOME = Path(__file__).parents[2]
 PAGES = [HOME / "README.md", *sorted((HOME / "docs").glob("*.md"))]
 TARGETS = re.findall(r"^([a-z][a-z-]*):", (HOME / "Makefile").read_text(), re.MULTILINE)
-
-# (pattern, why the command is only parsed)
-NOT_RUN = (
-    (r"--profile (paper|mini)|PROFILE=(paper|mini)", "hours, or sources that are not in the tree"),
-    (r"--recipe [a-z_]+-[a-z_]+-[48]", "a published recipe needs the paper's data"),
-    (r"\bmathlib4\b|\bbatteries\b|\bpfr\b", "needs a clone of a Lean project"),
-    (r"path/to|\bletters\b| A B$|\bNAME\b|\bRUN\b", "a stand-in for your own"),
-    (r"out/[a-z_]+-(paper|mini)", "hours, or sources that are not in the tree"),
-    (r"s3://|tcp://", "needs a cluster"),
-    (r"^make (test|bench|reproduce|replicate|deploy|undeploy|fuzz|report|constraints)", "a suite"),
-    (r"--check-proofs|check-proofs", "needs a Lean toolchain"),
-    (r"^(prefect|dask|torchrun|eval|export|source|pip|git|cd) ?", "another tool"),
-    (r"^(\.venv/bin/)?python ", "another tool"),
-    (r"\bretention\b", "run by test_own"),
-    (r"push .*--yes", "needs a hub"),
-    (r"--study [a-z]+$", "hours of training"),
+FLOWS = "flows/test_roots.py::test_a_flow_gives_the_committed_root"
+SERVER = (
+    "flows/local/test_server.py::test_the_users_words_start_a_run_that_ends_with_the_library_root"
 )
+
+# (pattern, the test that runs it)
+ELSEWHERE = (
+    (r"\bretention\b", "docs/test_own.py::test_the_command_line_trains_scores_and_times_it"),
+    (r"\bletters\b", "docs/test_own.py::test_the_letters_build_as_the_page_shows"),
+    (
+        r" out/hf$|^python -m tangobench.eval.harness",
+        "eval/test_harness.py::test_the_page_works_as_printed",
+    ),
+    (r"^make data-(fineweb|lean|dm-math)$", FLOWS),
+    (r"^make (deploy|undeploy)$|^prefect deployment run build-lean", SERVER),
+    (r"^dask ", "flows/test_runner_dask.py::test_a_cluster_gives_the_root_of_a_library_call"),
+    (r"check-proofs RUN$", "lean_check/test_verdicts.py::test_every_original_of_the_sample_passes"),
+)
+# (pattern, why no test runs it)
+NOT_RUN = (
+    (r"^(tangobench|make) .*(--profile|PROFILE=)? ?(paper|mini)\b", "real sources, or hours"),
+    (r"--recipe [a-z_]+-[a-z_]+-[48]", "a published recipe needs the paper's data"),
+    (r"--study [a-z]+$", "hours of training"),
+    (r"--checker toolchain", "needs a Lean toolchain with Mathlib"),
+    (r"mathematics_dataset-v1.0", "needs DeepMind's files"),
+    (r"^make (test|test-gpu)$", "the suite itself, or a GPU"),
+    (r"^make (setup|reproduce|data-dm-math-tests)$", "minutes; its parts are run one by one"),
+    (r"^prefect deployment run", "another deployment runs the same way"),
+    (r"^(source|pip|python -m pip|git|cd) ", "installs, clones or changes the shell"),
+)
+RUN_HERE = r"--plan$|^tangobench plan |batteries"  # whatever the profile
 
 
 def blocks(page: Path) -> list[list[str]]:
@@ -55,46 +67,23 @@ def blocks(page: Path) -> list[list[str]]:
 
 
 ALL = [
-    pytest.param(block, id=f"{page.name}-{number}: {block[0]}")
+    pytest.param(
+        block, id=f"{page.name}-{number}: {block[0]}", marks=pytest.mark.xdist_group("docs")
+    )
     for page in PAGES
     for number, block in enumerate(blocks(page))
 ]
 
 
-def reason_not_to_run(command: str) -> str | None:
-    if re.search(r"^tangobench plan |--plan$", command):
-        return None  # arithmetic alone, whatever the size
-    return next((why for pattern, why in NOT_RUN if re.search(pattern, command)), None)
+def found_in(table: tuple[tuple[str, str], ...], command: str) -> str | None:
+    return next((what for pattern, what in table if re.search(pattern, command)), None)
 
 
-@pytest.fixture(scope="session")
-def workspace(tmp_path_factory, sample):
-    """What a reader has after the quick start: samples, manifests, one trained and scored model."""
-    place = tmp_path_factory.mktemp("reader")
-    (place / "manifests").symlink_to(HOME / "manifests")
-    for name in ("fineweb", "lean", "dm_math", "dm_math_tests"):
-        built = sample(name) / f"{name}-sample"
-        shutil.copytree(built, place / "out" / built.name, copy_function=os.link)
-    for words in (
-        "train --recipe sample-dm_math-tango --quiet",
-        "train --recipe sample-dm_math-wango --quiet --validate-every 0",
-        "eval sample-dm_math-tango-s17-101",
-    ):
-        run(place, [sys.executable, "-m", "tangobench", *words.split()])
-    return place
-
-
-def run(place: Path, words: list[str]) -> None:
-    done = subprocess.run(
-        words,
-        cwd=place,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=250,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+def where_run(command: str) -> str:
+    """`here`, the test that runs it, or why none does."""
+    if re.search(RUN_HERE, command):
+        return "here"
+    return found_in(ELSEWHERE, command) or found_in(NOT_RUN, command) or "here"
 
 
 @pytest.mark.timeout(600)
@@ -105,40 +94,39 @@ def test_the_commands_of_a_block_work(block, request):
 
 
 def check(command: str, request: pytest.FixtureRequest) -> None:
-    words = shlex.split(command)
-    program = words[0].removeprefix(".venv/bin/")
+    program, *words = shlex.split(command)
+    where = where_run(command)
     if program == "make":
-        target, *settings = words[1:]
+        target, *settings = words
         assert target in TARGETS
         assert all(re.match(r"(PROFILE|OUT|WORKERS|SOURCE|DATASET)=", s) for s in settings)
-        words = ["make", "-n", *words[1:]]  # what it would run; the suite runs those themselves
-        run(HOME, words)
-        return
-    if program == "tangobench":
-        cli.parser().parse_args(words[1:])
-        if reason_not_to_run(command) is None:
-            place = request.getfixturevalue("workspace")
-            run(place, [sys.executable, "-m", "tangobench", *words[1:]])
-        return
-    assert reason_not_to_run(command) is not None, f"{program} is not ours: say why it is not run"
+        succeed(HOME, "make", "-n", *words)  # what it would run
+    elif program == "tangobench":
+        cli.parser().parse_args(words)
+        if where == "here":
+            succeed(request.getfixturevalue("workspace"), program, *words)
+    else:
+        assert where != "here", f"{program} is not ours: say where it runs, or why not"
 
 
-@pytest.mark.parametrize(
-    ("page", "command"),
-    [
-        ("reference.md", "verify no-such --json"),
-        ("gpu.md", "plan train --recipe fineweb-tango-4 --device h100 --quiet"),
-    ],
-)
-def test_a_page_shows_what_its_command_prints(page, command, tmp_path):
-    words = [sys.executable, "-m", "tangobench", *command.split()]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    printed = (done.stdout or done.stderr).strip()
-    assert printed and printed in (HOME / "docs" / page).read_text(encoding="utf-8")
+def test_other_tests_that_run_commands_exist():
+    for _, name in ELSEWHERE:
+        file, _, test = name.partition("::")
+        assert f"def {test}(" in (HOME / "tests" / file).read_text(), name
 
 
-def test_the_pages_have_commands():
-    assert sum(len(block.values[0]) for block in ALL) > 100
+def test_every_entry_of_the_tables_is_needed():
+    commands = [command for block in ALL for command in block.values[0]]
+    for pattern, _ in (*ELSEWHERE, *NOT_RUN):
+        assert any(re.search(pattern, command) for command in commands), pattern
+
+
+def test_the_pages_have_commands_and_tests_run_most_of_them():
+    commands = [command for block in ALL for command in block.values[0]]
+    reasons = {why for _, why in NOT_RUN}
+    tested = [command for command in commands if where_run(command) not in reasons]
+    assert len(commands) > 100
+    assert len(tested) > 60
 
 
 def test_code_blocks_name_their_language():

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+import reader
+from reader import COMMAND, SESSIONS, fits
 
 PAGE = (Path(__file__).parents[2] / "docs" / "own.md").read_text(encoding="utf-8")
 
@@ -124,3 +126,20 @@ print(float((torch.stack(got, 1) - want[:, 6:]).abs().max()))
 @pytest.mark.parametrize(("section", "place"), [("A new dataset", 1), ("A new architecture", 0)])
 def test_the_examples_are_short(section, place):
     assert len(blocks(section)[place].splitlines()) < 100
+
+
+def test_the_letters_build_as_the_page_shows(tmp_path):
+    """The example of "Your own documents" from its first block to the built dataset."""
+    text = PAGE.split("## Your own documents\n")[1].split("\n## ")[0]
+    made, finished = re.findall(r"```(?:toml|python)\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "make.py").write_text(made)
+    run(tmp_path, "make.py")
+    manifest = tmp_path / "letters.toml"
+    before, after = [block for block in SESSIONS.findall(text) if "build letters" in block]
+    (first, wrote), (second, refused) = COMMAND.findall(before)
+    assert fits(wrote, reader.succeed(tmp_path, *first.split()))
+    manifest.write_text(manifest.read_text().replace("data/*.parquet", "letters.parquet"))
+    assert fits(refused, reader.run(tmp_path, *second.split()).stdout)
+    manifest.write_text(finished)
+    ((command, built),) = COMMAND.findall(after)
+    assert fits(built, reader.succeed(tmp_path, *command.split()))
