@@ -20,7 +20,7 @@ from typing import Any
 
 from tangobench import cli, errors
 from tangobench.catalogue import title_of
-from tangobench.eval.report.drawing import plain
+from tangobench.eval.report.charts import plain
 from tangobench.model.training.recipes import RECIPES
 
 HERE = Path(__file__).parent

@@ -25,7 +25,7 @@ from tangobench.eval.published import CLAIMS, LABELS, NLL
 from tangobench.eval.render import Table, tabled
 from tangobench.model import config
 from tangobench.model.config import ARCHS
-from tangobench.model.training.recipes import runs
+from tangobench.model.training.recipes import SEED_PAIRS, runs
 from tangobench.pipeline.core.lock import shown_root
 from tangobench.pipeline.core.progress import units
 
@@ -40,6 +40,10 @@ _SCALE: Final = {
     "the models.",
     "mini": "Models and budgets are smaller than the paper's: compare orders, not values.",
 }
+
+
+Scored = Mapping[str, Mapping[str, Sequence[float]]]
+"""NLLs of the runs of a model, by model and metric."""
 
 
 def paper_tables(results: Sequence[Result]) -> Iterator[Table]:
@@ -107,7 +111,7 @@ def nll_table(title: str, results: Sequence[Result], depth: int, metrics: Sequen
         if (texts.family_of(result), result["data"]["profile"]) == ("published", "paper")
     ]
     roots = texts.require_one_root(ours)
-    rows = _beside_paper(_nlls(ours, metrics), metrics, depth)
+    rows = beside_paper(_nlls(ours, metrics), depth)
     heads = [head for m in metrics for head in (METRICS[m], f"{METRICS[m]} (paper)")]
     notes = [_NLL_NOTE, *(f"Data root of {name}: {root}" for name, root in roots.items())]
     if strays := [result["run"] for result in asked if result not in ours]:
@@ -115,9 +119,12 @@ def nll_table(title: str, results: Sequence[Result], depth: int, metrics: Sequen
     return Table(title=title, columns=["Model", *heads], rows=rows, note=" ".join(notes))
 
 
-def _nlls(results: Sequence[Result], metrics: Sequence[str]) -> dict[str, dict[str, list[float]]]:
-    same = {arch: [run for run in results if run["arch"] == arch] for arch in ARCHS}
-    return {arch: {m: values(runs, m) for m in metrics} for arch, runs in same.items()}
+def _nlls(results: Sequence[Result], metrics: Sequence[str]) -> Scored:
+    return nlls({a: [run for run in results if run["arch"] == a] for a in ARCHS}, metrics)
+
+
+def nlls(models: Mapping[str, Sequence[Result]], metrics: Sequence[str]) -> Scored:
+    return {model: {m: values(runs, m) for m in metrics} for model, runs in models.items()}
 
 
 def summarise(profile: str, dataset: str, results: Sequence[Result]) -> dict[str, Any]:
@@ -182,15 +189,13 @@ def paper_cell(depth: int, model: str, metric: str) -> str:
     return "{:.3f} ± {:.3f}".format(*printed) if printed else "–"
 
 
-def _beside_paper(
-    scores: Mapping[str, Mapping[str, Sequence[float]]], metrics: Sequence[str], depth: int
-) -> list[list[str]]:
-    """A row per architecture: our mean and the paper's, metric by metric."""
-
-    def cells(arch: str, metric: str) -> tuple[str, str]:
-        return spread(scores[arch][metric]), paper_cell(depth, arch, metric)
-
-    return [[LABELS[arch], *(c for m in metrics for c in cells(arch, m))] for arch in ARCHS]
+def beside_paper(scores: Scored, depth: int, expected: int = len(SEED_PAIRS)) -> list[list[str]]:
+    """A row per model: our mean and the paper's, metric by metric."""
+    rows = []
+    for model, found in scores.items():
+        cells = ((spread(v, expected), paper_cell(depth, model, m)) for m, v in found.items())
+        rows.append([texts.label_of(model), *(cell for pair in cells for cell in pair)])
+    return rows
 
 
 def summary_tables(summary: dict[str, Any]) -> list[Table]:
@@ -200,7 +205,7 @@ def summary_tables(summary: dict[str, Any]) -> list[Table]:
     scores = Table(
         title=f"Validation NLL, {what}",
         columns=["Model", *heads],
-        rows=_beside_paper(summary["scores"], metrics, 4),
+        rows=beside_paper(summary["scores"], 4),
         note=f"{_SCALE.get(summary['profile'], '')} {root}",
     )
     claims = tabled(

@@ -1,62 +1,219 @@
-"""Charts as hand-made SVG: plots and histograms; heat maps as tables.
+"""Charts: plots and histograms, with numbers as text, scales and ticks; a template draws the SVG.
 
-- Each drawing has a title and a description, and a table holds the same numbers.
-- Colours are CSS classes (`s-tango`, `h3`), never values: the page's light and dark modes decide.
+- A `Figure` is drawn wide and narrow, so that text keeps its size on a phone. Each drawing has a
+  title and a description, and a table holds the same numbers.
+- Colours are CSS classes (`s-tango`), never values: the page's light and dark modes decide.
   Series differ by dash and marker too, for readers who do not tell the colours apart.
-- Overlapping labels are pushed apart, never dropped.
+- Overlapping labels are pushed apart, never dropped. Coordinates have one decimal: equal inputs
+  give equal bytes everywhere.
 
 Usage: `plot("MACs", [Series(key="tango", …)], x=Axis(label="T"), y=Axis(label="MACs"))`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from itertools import repeat
-from typing import Literal
+from typing import Any, Final, Literal
 
 from tangobench.eval.render import Table
-from tangobench.eval.report import drawing
-from tangobench.eval.report.drawing import Axis, Figure, Scale, Series, c, line, marker, path, text
+
+WIDE: Final = 1020  # the text column, so that chart text has the size it says
+NARROW: Final = 350
+_NO_RANGE: Final = 1e-9  # of the values: ticks between closer ones are below a float's precision
+_SUFFIXES: Final = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+_EXPONENT: Final[dict[int, Callable[[float], float]]] = {0: float, 2: math.log2, 10: math.log10}
+_MARKERS: Final = {  # corners around a point; a circle for every other key
+    "wango": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    "recurrent_transformer": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
+    "untied_transformer": ((0, 1.2), (1.1, -0.8), (-1.1, -0.8)),
+    "gau": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+    "flash": (
+        *((-1.3, -0.8), (-0.8, -1.3), (0, -0.5), (0.8, -1.3), (1.3, -0.8), (0.5, 0)),
+        *((1.3, 0.8), (0.8, 1.3), (0, 0.5), (-0.8, 1.3), (-1.3, 0.8), (-0.5, 0)),
+    ),
+}
 
 Box = tuple[float, float, float, float]
 
 
-class Frame:
-    """The plotting area of one drawing."""
+def plain(value: float) -> str:
+    """A number as people write it: thousands separated, no trailing zeros."""
+    if abs(value) >= 1000 or float(value).is_integer():
+        return f"{value or 0:,.0f}"
+    return f"{value:.3g}"
 
-    def __init__(self, width: int, x: Axis, y: Axis, series: Sequence[Series], room: int) -> None:
-        self.wide = width == drawing.WIDE
-        self.width, self.height = width, 440 if self.wide else 290
+
+def short(value: float) -> str:
+    """A number with k, M, B or T, as the paper writes operation counts."""
+    for size, suffix in _SUFFIXES:
+        if abs(value) >= size:
+            return f"{value / size:{',.0f' if abs(value) >= 1000 * size else '.3g'}}{suffix}"
+    return plain(value)
+
+
+def module_label(module: str) -> str:
+    """`algebra__linear_1d` as people read it."""
+    return module.replace("__", " · ").replace("_", " ")
+
+
+def c(value: float) -> str:
+    """A coordinate in an SVG, as short as one decimal allows."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def joined(places: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{c(x)},{c(y)}" for x, y in places)
+
+
+def around(key: str, x: float, y: float) -> list[tuple[float, float]]:
+    """Corners of a series' marker around a point; none if it is a circle."""
+    return [(x + 4.5 * a, y + 4.5 * b) for a, b in _MARKERS.get(key, ())]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """What an axis shows; `low` widens the range that the data gives."""
+
+    label: str
+    log: int = 0
+    """Base of a log axis; its ticks are powers of it. 0: linear."""
+    low: float | None = None
+    text: Callable[[float], str] = plain
+    margin: float = 0.0
+    """Share of the range to leave free at both ends."""
+    rounded: bool = False
+    """End a linear axis on ticks instead of on the data."""
+    counts: bool = False
+    """Ticks at whole numbers only."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.label} (log scale)" if self.log else self.label
+
+
+class Scale:
+    """Maps values to coordinates between `start` and `stop`; a log axis maps exponents."""
+
+    def __init__(
+        self, axis: Axis, values: Sequence[float], start: float, stop: float, wanted: int = 5
+    ) -> None:
+        self.axis, self.start, self.stop, self._of = axis, start, stop, _EXPONENT[axis.log]
+        known = [self._of(v) for v in (*values, *([] if axis.low is None else [axis.low]))]
+        low, high = min(known), max(known)
+        if high - low <= _NO_RANGE * max(abs(low), abs(high), 1.0 if axis.log else 1e-290):
+            low, high = low - 0.5, high + 0.5
+        room = axis.margin * (high - low)
+        low, high = low - room, high + room
+        if axis.log:
+            ticks = [tick for tick in _powers(low, high, axis.log, wanted) if tick > 0]
+        else:
+            ticks = _steps(low, high, wanted, least=1.0 if axis.counts else 0.0)
+            low, high = (ticks[0], ticks[-1]) if axis.rounded else (low, high)
+        near = (high - low) / 1e8
+        self._low, self._high = low, high
+        self.ticks = [tick for tick in ticks if low - near <= self._of(tick) <= high + near]
+
+    def __call__(self, value: float) -> float:
+        share = (self._of(value) - self._low) / (self._high - self._low)
+        return self.start + share * (self.stop - self.start)
+
+
+def _steps(low: float, high: float, wanted: int, least: float = 0.0) -> list[float]:
+    """Multiples of 1, 2, 2.5 or 5 times a power of ten, from below the range to above it."""
+    rough = (high - low) / wanted
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = max(least, next(s * power for s in (1, 2, 2.5, 5, 10) if s * power >= rough * 0.999))
+    digits = max(12, 3 - math.floor(math.log10(step)))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(index * step, digits) for index in range(first, last + 1)]
+
+
+def _powers(low: float, high: float, base: int, wanted: int) -> list[float]:
+    """Powers of a base between exponents; less than one apart, what a linear axis has."""
+    if high - low < 1:
+        return _steps(float(base) ** low, float(base) ** high, wanted)
+    first, last = math.floor(low), math.ceil(high)
+    every = max(1, math.ceil((last - first) / wanted))
+    factors = (1, 2, 5) if base == 10 and last - first <= 2 else (1,)
+    powers = range(first, last + every, every)
+    return [factor * float(base) ** power for power in powers for factor in factors]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """A named set of points; `low` and `high` give a band, `key` chooses colour and marker."""
+
+    key: str
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    hollow: bool = False
+
+    @classmethod
+    def over(
+        cls, runs: Sequence[Sequence[float]], x: Sequence[float], *, key: str, label: str
+    ) -> Series:
+        """The mean over runs, with a band from the lowest to the highest if there are several."""
+        points = list(zip(*runs, strict=True))
+        mean = [math.fsum(values) / len(values) for values in points]
+        low, high = ([end(values) for values in points if len(runs) > 1] for end in (min, max))
+        return cls(key=key, label=label, x=x, y=mean, low=low, high=high)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figure:
+    """A chart, which templates/chart.svg.j2 draws once wide and once narrow."""
+
+    title: str
+    description: str
+    note: str = ""
+    table: Table
+    x: Axis
+    y: Axis
+    series: Sequence[Series]
+    dots: Literal["dot", "dot quiet"] | None = None
+    bars: Sequence[tuple[float, float, float]] = ()
+    """Left and right end and height of each, instead of the series."""
+    variants: Sequence[tuple[str, Figure]] = ()
+    """Other views of the same numbers, by the name that a reader chooses them by."""
+
+    @property
+    def points(self) -> bool:
+        return all(len(item.x) == 1 for item in self.series)
+
+    @property
+    def slug(self) -> str:
+        return re.sub(r"[^a-z0-9]+", "-", self.title.lower()).strip("-")
+
+    def frame(self, width: int) -> Frame:
+        return Frame(width, self)
+
+
+class Frame:
+    """The plotting area of one drawing; the narrow one has no room for labels inside."""
+
+    def __init__(self, width: int, chart: Figure) -> None:
+        wide, named = width == WIDE, not (chart.points or chart.bars)
+        longest = max((len(item.label) for item in chart.series), default=0)
+        room = 24 + 7 * longest if named else 18  # names are right of lines, but beside points
+        self.width, self.height = width, 440 if wide else 290
         self.left, self.top = 58.0, 34.0
-        self.right = width - (room if self.wide else 14)
+        self.right = width - (room if wide else 14)
         self.bottom = self.height - 48.0
-        across = [value for item in series for value in item.x]
-        up = [value for item in series for value in (*item.y, *item.low, *item.high)]
-        self.x = Scale(x, across, self.left, self.right, 7 if self.wide else 4)
-        self.y = Scale(y, up, self.bottom, self.top, 6 if self.wide else 5)
+        across = [value for item in chart.series for value in item.x]
+        up = [value for item in chart.series for value in (*item.y, *item.low, *item.high)]
+        self.x = Scale(chart.x, across, self.left, self.right, 7 if wide else 4)
+        self.y = Scale(chart.y, up, self.bottom, self.top, 6 if wide else 5)
+        self.labels = _labels(chart.series, self) if wide and not chart.bars else []
 
     def places(self, x: Sequence[float], y: Sequence[float]) -> list[tuple[float, float]]:
         return [(self.x(a), self.y(b)) for a, b in zip(x, y, strict=True)]
-
-    def axes(self) -> list[str]:
-        """Grid lines, tick labels and axis titles."""
-        parts, bottom, across = [], self.bottom, (self.left, self.right)
-        for tick in self.y.ticks:
-            at = self.y(tick)
-            parts.append(line("grid", across, (at, at)))
-            parts.append(text("tick end", self.left - 8, at + 4, self.y.axis.text(tick)))
-        for tick in self.x.ticks:
-            at = self.x(tick)
-            parts.append(line("axis", (at, at), (bottom, bottom + 5)))
-            parts.append(text("tick mid", at, bottom + 20, self.x.axis.text(tick)))
-        return [
-            *parts,
-            line("axis", across, (bottom, bottom)),
-            text("label mid", sum(across) / 2, self.height - 8, self.x.axis.title),
-            text("label", 0, 12, self.y.axis.title),
-        ]
 
 
 def plot(
@@ -72,63 +229,22 @@ def plot(
 
     Quiet dots show under the pointer only. A hollow series is somebody else's.
     """
-    if points := all(len(item.x) == 1 for item in series):
+    if all(len(item.x) == 1 for item in series):
         x, y, dots = replace(x, margin=0.08), replace(y, margin=0.08), "dot"
-    longest = max((len(item.label) for item in series), default=0)
-    room = 18 if points else 24 + 7 * longest  # names are right of lines, but beside points
-
-    def draw(width: int) -> tuple[float, list[str]]:
-        frame = Frame(width, x, y, series, room)
-        parts = frame.axes()
-        for item in series:
-            parts += _spread(item, frame)
-        for item in series:
-            if not points:
-                places = path(frame.places(item.x, item.y))
-                parts.append(f'<polyline class="line s-{item.key}" points="{places}"/>')
-            parts += _dots(item, frame, dots) if dots else []
-        return frame.height, parts + (_labels(series, frame) if frame.wide else [])
-
-    names = ", ".join(item.label for item in series)
-    legend = [(_icon(item), item.label) for item in series]
-    description = f"{y.title} against {x.title}: {names}."
-    return drawing.figure(title, description, note, _table_of(series, x, y), draw, legend)
+    names, table = ", ".join(item.label for item in series), _table_of(series, x, y)
+    about = f"{y.title} against {x.title}: {names}."
+    shown: dict[str, Any] = {"x": x, "y": y, "series": series, "dots": dots}
+    return Figure(title=title, description=about, note=note, table=table, **shown)
 
 
-def _spread(item: Series, frame: Frame) -> list[str]:
-    """The area between a series' low and high, or a bar at its only point."""
-    low, high = (frame.places(item.x, ends) if ends else [] for ends in (item.low, item.high))
-    if len(low) > 1:
-        return [f'<polygon class="band s-{item.key}" points="{path([*high, *reversed(low)])}"/>']
-    ends = zip(low, high, strict=True)
-    return [line(f"error s-{item.key}", (a[0], a[0]), (a[1], b[1])) for a, b in ends]
-
-
-def _look(item: Series, kind: str = "dot") -> str:
-    return f"{kind}{' hollow' if item.hollow else ''} s-{item.key}"
-
-
-def _dots(item: Series, frame: Frame, kind: str) -> list[str]:
-    parts = []
-    for a, b in zip(item.x, item.y, strict=True):
-        tip = escape(f"{item.label}: {frame.y.axis.text(b)} at {frame.x.axis.text(a)}")
-        x, y = frame.x(a), frame.y(b)
-        parts.append(
-            f'<g class="{_look(item, kind)}" data-tip="{tip}">{marker(item.key, x, y)}'
-            f'<circle class="reach" cx="{c(x)}" cy="{c(y)}" r="11"/></g>'
-        )
-    return parts
-
-
-def _labels(series: Sequence[Series], frame: Frame) -> list[str]:
+def _labels(series: Sequence[Series], frame: Frame) -> list[tuple[str, float, float, str]]:
     """Names right of lines and beside points."""
     ordered = sorted(series, key=lambda item: frame.y(item.y[-1]))
     lines = [item for item in ordered if len(item.x) > 1]
-    parts = [
-        text(f"end-label f-{item.key}", frame.right + 10, y + 4, item.label)
-        for item, y in zip(
-            lines, _apart([frame.y(item.y[-1]) for item in lines], frame.height), strict=True
-        )
+    ends = _apart([frame.y(item.y[-1]) for item in lines], frame.height)
+    found = [
+        (f"end-label f-{item.key}", frame.right + 10, y + 4, item.label)
+        for item, y in zip(lines, ends, strict=True)
     ]
     points = [item for item in ordered if len(item.x) == 1]
     taken = [_mark(item, frame) for item in points]
@@ -143,8 +259,8 @@ def _labels(series: Sequence[Series], frame: Frame) -> list[str]:
         box = (free or inside or boxes)[0]
         taken.append(box)
         side, at = (" end", box[2]) if box[2] < x else ("", box[0])
-        parts.append(text(f"end-label f-{item.key}{side}", at, box[1] + 13, item.label))
-    return parts
+        found.append((f"end-label f-{item.key}{side}", at, box[1] + 13, item.label))
+    return found
 
 
 def _apart(wanted: Sequence[float], height: float) -> list[float]:
@@ -167,14 +283,6 @@ def _overlap(one: Box, two: Box) -> bool:
     return one[0] < two[2] and two[0] < one[2] and one[1] < two[3] and two[1] < one[3]
 
 
-def _icon(item: Series) -> str:
-    """The series as it looks in the chart, for the legend."""
-    shape = f'<path class="line s-{item.key}" d="M1 6h24"/>'
-    if len(item.x) == 1:
-        shape = f'<g class="{_look(item)}">{marker(item.key, 13, 6)}</g>'
-    return f'<svg viewBox="0 0 26 12" aria-hidden="true">{shape}</svg>'
-
-
 def _table_of(series: Sequence[Series], x: Axis, y: Axis) -> Table:
     """The numbers of all series, one point per line."""
     banded = any(item.low for item in series)
@@ -193,55 +301,14 @@ def histogram(
 ) -> Figure:
     """Bars between consecutive edges."""
     bins = list(zip(edges, edges[1:], counts, strict=False))
-    shape = Series(key="data", label=title, x=edges, y=[0.0, *counts])
-
-    def bar(frame: Frame, left: float, right: float, count: float) -> str:
-        start, stop, top = frame.x(left), frame.x(right), frame.y(count)
-        width = max(stop - start - (1.5 if stop - start > 4 else 0), 0.5)
-        tip = escape(f"{x.text(left)}–{x.text(right)}: {y.text(count)}")
-        return (
-            f'<rect class="bar s-data" x="{c(start)}" y="{c(top)}" width="{c(width)}" '
-            f'height="{c(frame.bottom - top)}" data-tip="{tip}"/>'
-        )
-
-    def draw(width: int) -> tuple[float, list[str]]:
-        frame = Frame(width, x, y, [shape], 18)
-        return frame.height, frame.axes() + [bar(frame, *each) for each in bins]
-
     rows = [(x.text(low), x.text(high), y.text(count)) for low, high, count in bins]
-    table = Table(columns=(f"{x.label}, from", "below", y.label), rows=rows)
-    return drawing.figure(title, f"Histogram of {y.label} by {x.label}: {note}.", note, table, draw)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeatMap:
-    """A table of coloured cells: class, text and the whole number of each, by row."""
-
-    title: str
-    note: str
-    columns: Sequence[tuple[str, str]]
-    """Names, and what is left of them on a phone."""
-    rows: Mapping[str, Sequence[tuple[str, str, str]]]
-
-
-def heat_map(
-    title: str,
-    columns: Sequence[tuple[str, str]],
-    values: Mapping[str, Sequence[float | None]],
-    note: str = "",
-) -> HeatMap:
-    """Each cell's gap to the lowest of its row, which is framed."""
-    known = {name: [v for v in row if v is not None] for name, row in values.items()}
-    lowest = {name: min(row, default=0.0) for name, row in known.items()}
-    top = max((max(row) - lowest[name] for name, row in known.items() if row), default=0.0)
-
-    def cell(value: float | None, best: float) -> tuple[str, str, str]:
-        if value is None:
-            return "none", "–", "–"
-        level = min(8, int(9 * (value - best) / top)) if top else 0
-        if value == best:
-            return f"h{level} best", f"{value:.2f}", f"{value:.3f}"
-        return f"h{level}", f"+{value - best:.2f}", f"{value:.3f}"
-
-    rows = {name: [cell(v, lowest[name]) for v in row] for name, row in values.items()}
-    return HeatMap(title=title, note=note, columns=columns, rows=rows)
+    return Figure(
+        title=title,
+        description=f"Histogram of {y.label} by {x.label}: {note}.",
+        note=note,
+        table=Table(columns=(f"{x.label}, from", "below", y.label), rows=rows),
+        x=x,
+        y=y,
+        series=[Series(key="data", label=title, x=edges, y=[0.0, *counts])],
+        bars=bins,
+    )

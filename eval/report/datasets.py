@@ -21,9 +21,7 @@ import numpy as np
 from markupsafe import Markup
 
 from tangobench.errors import CorruptionError
-from tangobench.eval.report.charts import histogram
-from tangobench.eval.report.drawing import Axis, Figure, module_label
-from tangobench.eval.report.gather import committed_state
+from tangobench.eval.report.charts import Axis, Figure, histogram, module_label
 from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.progress import size
@@ -60,7 +58,6 @@ def dataset_context(dataset: Dataset) -> dict[str, Any]:
     splits = {name: [_split(dataset, name, s) for s in lock.splits(name)] for name in lock.configs}
     return {
         "lock": lock,
-        "state": committed_state(lock),
         **totals(lock.shards),
         "configs": [
             {"name": name, **about, "splits": splits[name]} for name, about in lock.configs.items()

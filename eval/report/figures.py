@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, Final
 
@@ -18,8 +18,7 @@ from tangobench.catalogue import title_of
 from tangobench.eval.comparison.beyond import Gap
 from tangobench.eval.comparison.runs import Group, label_of, metric_title, seeds_of, values
 from tangobench.eval.published import LABELS
-from tangobench.eval.report.charts import HeatMap, heat_map, plot
-from tangobench.eval.report.drawing import Axis, Figure, Series, module_label
+from tangobench.eval.report.charts import Axis, Figure, Series, module_label, plot
 from tangobench.model.config import ARCHS
 
 Curve = Mapping[int, float]
@@ -119,6 +118,40 @@ def breakdown_figures(group: Group) -> list[Figure | HeatMap]:
         figures += [_map(group, metric, kind) for kind in _MAPS if kinds.get(kind)]
         figures += [_positions(group, metric)] if kinds.get("position") else []
     return figures
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeatMap:
+    """A table of coloured cells: class, text and the whole number of each, by row."""
+
+    title: str
+    note: str
+    columns: Sequence[tuple[str, str]]
+    """Names, and what is left of them on a phone."""
+    rows: Mapping[str, Sequence[tuple[str, str, str]]]
+
+
+def heat_map(
+    title: str,
+    columns: Sequence[tuple[str, str]],
+    values: Mapping[str, Sequence[float | None]],
+    note: str = "",
+) -> HeatMap:
+    """Each cell's gap to the lowest of its row, which is framed."""
+    known = {name: [v for v in row if v is not None] for name, row in values.items()}
+    lowest = {name: min(row, default=0.0) for name, row in known.items()}
+    top = max((max(row) - lowest[name] for name, row in known.items() if row), default=0.0)
+
+    def cell(value: float | None, best: float) -> tuple[str, str, str]:
+        if value is None:
+            return "none", "–", "–"
+        level = min(8, int(9 * (value - best) / top)) if top else 0
+        if value == best:
+            return f"h{level} best", f"{value:.2f}", f"{value:.3f}"
+        return f"h{level}", f"+{value - best:.2f}", f"{value:.3f}"
+
+    rows = {name: [cell(v, lowest[name]) for v in row] for name, row in values.items()}
+    return HeatMap(title=title, note=note, columns=columns, rows=rows)
 
 
 def _scores(group: Group, metric: str, kind: str) -> dict[str, dict[str, float | None]]:

@@ -1,8 +1,12 @@
 """The report: one static site of everything that a folder of datasets and results holds.
 
-- What does not exist is shown as "not built yet" with the command for it.
+- What does not exist, such as a folder without a lock, is shown as "not built yet" with the command
+  for it; a damaged one is an error.
+- Results and measurements that come with the project are shown too, unless the folder has a run of
+  the same name.
 - Every page holds its style and script; it needs no server, no network and no other file.
-- No clock, host, path or order of a set reaches a page: equal inputs give equal bytes.
+- No clock, host, path or order of a set reaches a page: equal inputs give equal bytes. Timings,
+  hosts and dates stay in each dataset's run.json.
 - Only pages that an earlier report wrote are ever removed.
 """
 
@@ -11,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -21,21 +25,20 @@ from markupsafe import Markup
 
 from tangobench import __version__
 from tangobench.catalogue import CATALOGUE, TEST_SETS, title_of
-from tangobench.errors import printable
-from tangobench.eval.render import Table
+from tangobench.errors import InputError, TangobenchError, printable
+from tangobench.eval.costs.speed import read_speed
+from tangobench.eval.render import Table, tabled
+from tangobench.eval.report.charts import NARROW, WIDE, around, c, joined, short
 from tangobench.eval.report.datasets import dataset_context, totals
-from tangobench.eval.report.drawing import short
-from tangobench.eval.report.gather import (
-    Found,
-    build_command,
-    committed_state,
-    gather,
-    page_of,
-    provenance_context,
-)
-from tangobench.eval.report.models import models_context
-from tangobench.eval.report.results import results_context
+from tangobench.eval.report.pages import models_context, results_context
+from tangobench.eval.scoring.result_files import read_results, shipped_results
+from tangobench.pipeline import api
+from tangobench.pipeline.core.cards import flatten
 from tangobench.pipeline.core.files import read_untrusted, write_atomic
+from tangobench.pipeline.core.hashing import digest
+from tangobench.pipeline.core.lock import LOCK_NAME, Lock, committed_lock
+from tangobench.pipeline.core.spec import PROFILES, as_dict, manifest_file
+from tangobench.pipeline.reading import Dataset, open_dataset
 
 _GENERATOR: Final = b'<meta name="generator" content="tangobench report">'
 # Two arcs passing a gate between them: the cross-token update, as small as an icon can say it.
@@ -44,9 +47,47 @@ _MARK: Final = (
     'stroke-linecap="round" aria-hidden="true"><path stroke="{blue}" d="M3 15a6 6 0 0 1 12 0"/>'
     '<path stroke="{red}" d="M21 9a6 6 0 0 1-12 0"/></svg>'
 )
-
-
 _TABS: Final = ("Overview", "Models", "Results", "Look inside", "Provenance")
+# Code hash to the first commit whose sources give it, for runs made before commits were recorded.
+_COMMITS: Final = {
+    "805bb6fc42f8": "df73ded3798eb2885944b6f59424b246679bd25c",
+    "3091c83a2960": "58fe4d3a25b605e26061e96ed566c1907435bc44",
+}
+# Commits of shipped runs that were rewritten before they were merged: no commit has their code.
+_REWRITTEN: Final = ("2c5db40d5661", "245fb604137c")
+
+
+def _order(lock: Lock) -> tuple[int, str, int, str]:
+    names, profiles = [*CATALOGUE, lock.name], [*PROFILES, lock.profile]
+    return names.index(lock.name), lock.name, profiles.index(lock.profile), lock.profile
+
+
+def _speed(path: Path) -> dict[str, Any]:
+    try:
+        return read_speed(path) if path.is_file() else {}
+    except ValueError as error:
+        raise InputError(
+            f"{path} holds no measurements: {error}",
+            kind="speed-unreadable",
+            fix=f"measure again: tangobench model speed --save {path}",
+        ) from None
+
+
+def page_of(lock: Lock) -> str:
+    return f"{lock.name}-{lock.profile}.html"
+
+
+def build_command(name: str, profile: str = "sample") -> str:
+    return f"tangobench build {name}" + ("" if profile == "sample" else f" --profile {profile}")
+
+
+def committed_state(lock: Lock) -> str:
+    """Whether the project ships a lock for this profile, and whether the roots agree."""
+    committed = committed_lock(lock.name, lock.profile)
+    if committed is None:
+        return "absent"
+    ours, theirs = ((x.root, x.content_root) for x in (lock, committed))
+    return "equal" if ours == theirs else "different"
 
 
 def _environment(nav: Sequence[tuple[str, str, str]]) -> Any:
@@ -61,10 +102,18 @@ def _environment(nav: Sequence[tuple[str, str, str]]) -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters |= {"number": _number, "short": short, "lowest": _lowest}
+    jinja.filters |= {
+        "number": _number,
+        "short": short,
+        "lowest": _lowest,
+        "c": c,
+        "joined": joined,
+    }
     files = {"style": "style.css", "script": "site.js", "look_script": "look.js"}
     jinja.globals |= {
         "nav": nav,
+        "around": around,
+        "widths": (WIDE, NARROW),
         "version": __version__,
         **{k: Markup((templates / file).read_text("utf-8")) for k, file in files.items()},
         "mark": Markup(_MARK.format(blue="var(--tango)", red="var(--wango)")),
@@ -115,15 +164,21 @@ def write_report(out: Path, site: Path, look: Sequence[str] = ()) -> Path:
 
 def _pages(out: Path, look: Sequence[str]) -> Iterator[tuple[str, str]]:
     """File names and texts of all pages."""
-    found = gather(out)
-    names = list(dict.fromkeys([*CATALOGUE, *(d.lock.name for d in found.datasets)]))
-    cards = [_card(found, name) for name in names]
-    results, models = results_context(found), models_context(found)
+    opened = (open_dataset(path.parent) for path in sorted(out.glob(f"*/{LOCK_NAME}")))
+    datasets = sorted(opened, key=lambda dataset: _order(dataset.lock))
+    names = dict.fromkeys([*CATALOGUE, *(dataset.lock.name for dataset in datasets)])
+    cards = [_card(name, [d for d in datasets if d.lock.name == name]) for name in names]
+    runs = read_results([out / "results", shipped_results()])
+    own = {run["run"] for run in read_results([out / "results"])}
+    shipped = frozenset(run["run"] for run in runs if run["run"] not in own)
+    project = manifest_file("").parent / "bench" / "results" / "speed.json"
+    results = results_context(runs, shipped)
+    models = models_context(own=_speed(out / "speed.json"), shipped=_speed(project))
     contexts = {
         "Overview": {"cards": cards, "results": results, "models": models},
         "Models": models,
         "Results": results,
-        "Provenance": {**provenance_context(found), "groups": results["groups"]},
+        "Provenance": {**provenance_context(datasets, runs, shipped), "groups": results["groups"]},
     }
     if look:
         from tangobench.eval.report.look import look_context  # with torch
@@ -142,14 +197,15 @@ def _pages(out: Path, look: Sequence[str]) -> Iterator[tuple[str, str]]:
         for dataset in card["built"]:
             title = f"{card['title']} ({dataset.lock.profile})"
             about = dataset_context(dataset) | {"card": card, "profiles": profiles}
+            about["state"] = committed_state(dataset.lock)
             yield page_of(dataset.lock), render("dataset", card["name"], title, about)
         if not profiles:
             yield card["href"], render("missing", card["name"], card["title"], {"card": card})
 
 
-def _card(found: Found, name: str) -> dict[str, Any]:
+def _card(name: str, built: list[Dataset]) -> dict[str, Any]:
     """A dataset: its largest profile, or the command that builds it."""
-    known, built = (CATALOGUE | TEST_SETS).get(name), found.of(name)
+    known = (CATALOGUE | TEST_SETS).get(name)
     lock = built[-1].lock if built else None
     card = {
         "name": name,
@@ -163,3 +219,75 @@ def _card(found: Found, name: str) -> dict[str, Any]:
         "lock": lock,
     }
     return card | ({"state": committed_state(lock), **totals(lock.shards)} if lock else {})
+
+
+def provenance_context(
+    datasets: Sequence[Dataset], runs: Sequence[dict[str, Any]], shipped: frozenset[str]
+) -> dict[str, Any]:
+    return {
+        "datasets": [_provenance(dataset.lock) for dataset in datasets],
+        "runs": _runs([run for run in runs if run["run"] not in shipped]),
+        "shipped_runs": _runs([run for run in runs if run["run"] in shipped]),
+    }
+
+
+def _provenance(lock: Lock) -> dict[str, Any]:
+    state = committed_state(lock)
+    against = " --against committed" if state != "absent" else ""
+    pins = {
+        "Effective spec": lock.spec,
+        "Source identity": lock.data["source"],
+        "Tokenizer": lock.data["tokenizer"] or {},
+        "Versions at build time (not part of the root)": lock.data["environment"],
+    }
+    return {
+        "title": title_of(lock.name),
+        "lock": lock,
+        "href": page_of(lock),
+        "state": state,
+        "own_spec": not follows_profile(lock),
+        "pins": {label: flatten(values) for label, values in pins.items()},
+        "commands": [
+            build_command(lock.name, lock.profile),
+            f"tangobench verify out/{lock.name}-{lock.profile}{against}",
+        ],
+    }
+
+
+def follows_profile(lock: Lock) -> bool:
+    """Whether the spec is the project's own for this profile: the command alone rebuilds it."""
+    try:
+        spec = api.Request(name=lock.name, profile=lock.profile).spec()
+    except TangobenchError:
+        return False
+    return bool(digest(as_dict(spec)) == lock.data["spec_sha256"])
+
+
+def _runs(results: list[dict[str, Any]]) -> Table | None:
+    """What every scored run was trained on, what it became and which code made it."""
+
+    def lock(data: dict[str, Any]) -> str:
+        committed = committed_lock(data["name"], data.get("profile", ""))
+        if committed is None or committed.root != data["root"]:
+            return "not committed"
+        return f"{data['name']}.{data['profile']}"
+
+    cells: dict[str, Callable[[dict[str, Any]], str]] = {
+        "Run": lambda run: run["run"],
+        "Steps": lambda run: f"{run['step']:,}",
+        "Data root": lambda run: f"{run['data']['root'][:12]}…",
+        "Committed lock": lambda run: lock(run["data"]),
+        "Checkpoint": lambda run: f"{run['checkpoint_sha256'][:12]}…",
+        "Code": lambda run: f"{run['trained_with']['code_sha256'][:12]}…",
+        "Commit": lambda run: commit_of(run["trained_with"]),
+    }
+    return tabled("", results, cells) if results else None
+
+
+def commit_of(made_with: dict[str, Any]) -> str:
+    """The commit that a run recorded, or the first one in this history with the same code."""
+    found = made_with.get("commit") or _COMMITS.get(made_with["code_sha256"][:12])
+    if found is None:
+        return "–"
+    mark = "+" if str(found).endswith("+") else "*" if str(found)[:12] in _REWRITTEN else ""
+    return str(found)[:12] + mark

@@ -74,7 +74,7 @@ def _standings(results: list[dict[str, Any]], folders: Sequence[Path]) -> int:
     """Who is ahead, a table for each group of runs that can be compared."""
     from tangobench.eval.comparison.runs import groups
     from tangobench.eval.render import Table, render
-    from tangobench.eval.report.results import standings
+    from tangobench.eval.report.pages import standings
     from tangobench.eval.scoring.result_files import read_results
 
     own = {run["run"] for run in read_results(folders)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 
 import pytest
+from drawings import svg
 
 from tangobench.eval.comparison.beyond import gap_tables, gaps
 from tangobench.eval.comparison.studies import STUDIES
@@ -87,9 +88,9 @@ def test_the_picture_has_a_line_per_model_and_names_the_parts(results):
     chosen = [with_tests(run, 1.0, 1) for run in results if run["recipe"]["family"] == "sample"]
     (gap,) = gaps(chosen)
     figure = gap_figure(gap)
-    assert figure.wide.count("<polyline") == len(gap.by_model) == 6
+    assert svg(figure).count("<polyline") == len(gap.by_model) == 6
     for name in ("validation", "interpolate", "extrapolate"):
-        assert f">{name}</text>" in figure.wide
+        assert f">{name}</text>" in svg(figure)
 
 
 def test_recipes_are_never_averaged_and_have_names_for_people(results):

@@ -5,11 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
+from drawings import svg
 
 from tangobench import cli
 from tangobench.eval.costs import speed, timing
 from tangobench.eval.costs.speed import Job, speed_tables
-from tangobench.eval.report import models
+from tangobench.eval.report import pages
 from tangobench.model.config import formula
 
 
@@ -127,6 +128,6 @@ def test_a_registered_architecture_is_measured_without_a_formula(tmp_path, monke
     file = tmp_path / "speed.json"
     file.write_text(json.dumps({"machine": {"device": "a", "torch": "2"}, "cases": [found]}))
     (table,) = speed_tables(speed.read_speed(file))
-    (figure,) = models.speed(speed.read_speed(file), "yours")["figures"]
-    assert ">plain<" in figure.wide
+    (figure,) = pages.speed(speed.read_speed(file), "yours")["figures"]
+    assert ">plain<" in svg(figure)
     assert (table.rows[0][0], table.rows[0][-2:]) == ("plain", ["–", "–"])

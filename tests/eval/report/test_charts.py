@@ -8,11 +8,23 @@ import re
 from xml.etree import ElementTree
 
 import pytest
+from drawings import svg
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tangobench.eval.report.charts import heat_map, histogram, plot
-from tangobench.eval.report.drawing import WIDE, Axis, Scale, Series, c, plain, short
+from tangobench.eval.report.charts import (
+    NARROW,
+    WIDE,
+    Axis,
+    Scale,
+    Series,
+    c,
+    histogram,
+    plain,
+    plot,
+    short,
+)
+from tangobench.eval.report.figures import heat_map
 from tangobench.model.config import printed
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
@@ -52,7 +64,7 @@ CHARTS = {
 def test_both_drawings_are_xml_with_title_description_and_unique_ids(name):
     figure = CHARTS[name]()
     ids = []
-    for drawing in (figure.wide, figure.narrow):
+    for drawing in (svg(figure), svg(figure, NARROW)):
         tree = ElementTree.fromstring(drawing)
         assert tree.get("role") == "img"
         ids += [element.get("id") for element in tree.iter() if element.get("id")]
@@ -65,7 +77,7 @@ def test_both_drawings_are_xml_with_title_description_and_unique_ids(name):
 @pytest.mark.parametrize("name", CHARTS)
 def test_everything_is_drawn_inside_the_picture(name):
     figure = CHARTS[name]()
-    for drawing in (figure.wide, figure.narrow):
+    for drawing in (svg(figure), svg(figure, NARROW)):
         width, height = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', drawing).groups())
         for points in re.findall(r'points="([^"]+)"', drawing):
             for pair in points.split():
@@ -76,12 +88,12 @@ def test_everything_is_drawn_inside_the_picture(name):
 
 @pytest.mark.parametrize("name", CHARTS)
 def test_colours_are_left_to_the_page(name):
-    assert not re.search(r"(fill|stroke)=|#[0-9a-f]{3}|rgb", CHARTS[name]().wide)
+    assert not re.search(r"(fill|stroke)=|#[0-9a-f]{3}|rgb", svg(CHARTS[name]()))
 
 
 @pytest.mark.parametrize("name", CHARTS)
 def test_equal_numbers_give_equal_bytes(name):
-    assert CHARTS[name]() == CHARTS[name]()
+    assert svg(CHARTS[name]()) == svg(CHARTS[name]())
 
 
 def test_the_table_has_every_number_of_the_lines():
@@ -92,7 +104,7 @@ def test_the_table_has_every_number_of_the_lines():
 
 
 def test_every_point_has_a_tip_and_the_band_is_drawn():
-    drawing = _line_chart().wide
+    drawing = svg(_line_chart())
     assert drawing.count("data-tip=") == 6
     assert drawing.count('class="band s-tango"') == 1
     assert "A &amp; &lt;B&gt;" in drawing
@@ -108,7 +120,7 @@ def test_end_labels_keep_apart():
     series = [Series(key="tango", label=f"S{i}", x=[0, 1], y=[0, 1 + i / 1000]) for i in range(6)]
     figure = plot("T", series, x=Axis(label="x"), y=Axis(label="y"))
     places = [
-        float(y) for y in re.findall(r'class="end-label[^"]*" x="\S+" y="([^"]+)"', figure.wide)
+        float(y) for y in re.findall(r'class="end-label[^"]*" x="\S+" y="([^"]+)"', svg(figure))
     ]
     gaps = [b - a for a, b in zip(sorted(places), sorted(places)[1:], strict=False)]
     assert len(places) == 6
@@ -119,7 +131,7 @@ def test_end_labels_are_in_the_order_of_the_ends():
     ends = [0.0, 0.025, 0.05, 0.08, 0.09, 0.12, 0.9]
     series = [Series(key="tango", label=f"{end}", x=[0, 1], y=[1, end]) for end in ends]
     figure = plot("T", series, x=Axis(label="x"), y=Axis(label="y"))
-    found = re.findall(r'class="end-label[^"]*" x="\S+" y="([^"]+)">([^<]+)<', figure.wide)
+    found = re.findall(r'class="end-label[^"]*" x="\S+" y="([^"]+)">([^<]+)<', svg(figure))
     by_height = sorted(found, key=lambda label: -float(label[0]))
     assert [float(name) for _, name in by_height] == ends
     assert all(0 < float(y) < 440 for y, _ in found)
@@ -127,7 +139,7 @@ def test_end_labels_are_in_the_order_of_the_ends():
 
 def test_a_bar_is_as_high_as_its_count():
     heights = [
-        float(h) for h in re.findall(r'height="([^"]+)" data-tip', CHARTS["histogram"]().wide)
+        float(h) for h in re.findall(r'height="([^"]+)" data-tip', svg(CHARTS["histogram"]()))
     ]
     assert heights[1] / heights[0] == pytest.approx(7 / 3, rel=0.01)
 
@@ -192,7 +204,7 @@ def test_point_labels_stay_in_the_picture_and_apart():
         Series(key="tango", label="A model with a long name", x=[x], y=[y])
         for x, y in ((1.0, 1.0), (1.0, 1.02), (1.02, 1.0), (9.0, 1.0), (9.0, 1.01))
     ]
-    drawing = _points(series).wide
+    drawing = svg(_points(series))
     found = re.findall(r'class="end-label f-tango( end)?" x="(\S+)" y="(\S+)"', drawing)
     wide = 7.2 * len("A model with a long name")
     boxes = [(float(x) - (wide if end else 0), float(y)) for end, x, y in found]

@@ -28,10 +28,8 @@ from tangobench.eval.report.datasets import (
     visible,
 )
 from tangobench.eval.report.figures import curve_figures
-from tangobench.eval.report.gather import Found, commit_of, follows_profile
-from tangobench.eval.report.models import speed
-from tangobench.eval.report.results import results_context, standings
-from tangobench.eval.report.site import write_report
+from tangobench.eval.report.pages import results_context, speed, standings
+from tangobench.eval.report.site import commit_of, follows_profile, write_report
 from tangobench.eval.scoring.result_files import read_results, shipped_results
 from tangobench.pipeline.core.lock import Lock, committed_lock, read_lock
 from tangobench.pipeline.reading import open_dataset
@@ -296,7 +294,7 @@ def test_results_that_come_with_the_project_are_told_from_those_of_the_folder(to
     results = read_results([toy_out / "results"])
     names = frozenset(result["run"] for result in results)
     for shipped, expected in ((names, True), (names - {min(names)}, False)):
-        found = results_context(Found([], results, {}, shipped))["groups"]
+        found = results_context(results, shipped)["groups"]
         assert [group["shipped"] for group in found] == [expected]
 
 
@@ -304,8 +302,8 @@ def test_studies_are_shown_once_one_of_their_runs_is_there():
     shipped = read_results([shipped_results()])
     run = STUDIES["sharing"]("mini").arms[3].runs[0]
     own = {**shipped[0], "run": run.name, "run_sha256": run.sha256, "recipe": run.recipe.as_json()}
-    assert "studies" in results_context(Found([], shipped, {}))
-    titles = [t.title for t in results_context(Found([], [*shipped, own], {}))["studies"]]
+    assert "studies" in results_context(shipped, frozenset())
+    titles = [t.title for t in results_context([*shipped, own], frozenset())["studies"]]
     assert any(title.startswith("Study sharing") for title in titles)
 
 
@@ -393,9 +391,9 @@ def test_every_shipped_run_names_its_commit():
 
 def test_runs_of_two_versions_of_the_code_are_counted(toy_out):
     results = read_results([toy_out / "results"])
-    assert results_context(Found([], results, {}))["groups"][0]["code"] == 1
+    assert results_context(results, frozenset())["groups"][0]["code"] == 1
     results[0] = {**results[0], "trained_with": {"code_sha256": "e" * 64}}
-    assert results_context(Found([], results, {}))["groups"][0]["code"] == 2
+    assert results_context(results, frozenset())["groups"][0]["code"] == 2
 
 
 def test_own_speed_comes_before_the_shipped_one(toy_out, tmp_path):

@@ -1,34 +1,38 @@
-"""The results' page: our runs, and the paper's figures beside them, never mixed.
+"""The pages of results and models: what was measured here, and the paper's figures beside it.
 
 - The folder's own runs come first, those that come with the project after them.
 - A group is one dataset, recipe family and depth; only architectures differ inside it.
 - Differences are paired by seed pair. A model is called worse only if two 95% intervals of its
   difference exclude zero: Student's over the pair's own differences, and that of the two-way layout
   of all models and seeds. Nothing is corrected for the number of comparisons; the figure says so.
+- Counts of models come from the configs and the formulas, not from a table, so a difference would
+  show. Seconds belong to one machine; the page says which.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from tangobench.catalogue import METRICS, title_of
+from tangobench.catalogue import CATALOGUE, METRICS, title_of
 from tangobench.eval import published as paper
-from tangobench.eval.comparison import analysis, runs
+from tangobench.eval.comparison import analysis, runs, tables
 from tangobench.eval.comparison.beyond import gap_tables, gaps, group_tables
 from tangobench.eval.comparison.runs import Group, label_of, metric_title, values
-from tangobench.eval.comparison.tables import paper_cell, replications, summary_tables
+from tangobench.eval.comparison.tables import paper_cell, parameters, replications, summary_tables
+from tangobench.eval.costs.speed import machine_text, speed_tables
 from tangobench.eval.intervals import Layout, paired_t, two_way
 from tangobench.eval.render import Table
-from tangobench.eval.report.charts import plot
-from tangobench.eval.report.drawing import Axis, Figure, Scale, Series, plain, short
+from tangobench.eval.report.charts import Axis, Figure, Scale, Series, plain, plot, short
 from tangobench.eval.report.figures import breakdown_figures, curve_figures, gap_figure
-from tangobench.model.config import ARCHS, published
+from tangobench.model.config import ARCHS, SCALING, Arch, printed, published
 
-if TYPE_CHECKING:
-    from tangobench.eval.report.gather import Found
+_LENGTHS: Final = tuple(2**power for power in range(8, 17))  # 256 … 65,536
+_PAPER_DM_MATH: Final = {"tango": "52.94B", "wango": "52.91B"}  # §5.1, the only two it prints
+_LENGTH_AXIS: Final = Axis(label="sequence length T", log=2)
 
 
 class Standing(NamedTuple):
@@ -49,8 +53,7 @@ class Standing(NamedTuple):
         return "{:+.3f} to {:+.3f}".format(*self.interval) if self.interval else ""
 
 
-def results_context(found: Found) -> dict[str, Any]:
-    results = found.results
+def results_context(results: Sequence[dict[str, Any]], shipped: frozenset[str]) -> dict[str, Any]:
     claims = {
         (summary["profile"], summary["dataset"], summary["root"]): summary_tables(summary)[1]
         for summary in replications(results)
@@ -58,7 +61,7 @@ def results_context(found: Found) -> dict[str, Any]:
     }
     return {
         "groups": sorted(
-            (_group(group, claims, found.shipped) for group in runs.groups(results)),
+            (_group(group, claims, shipped) for group in runs.groups(results)),
             key=lambda group: group["shipped"],
         ),
         "studies": _studies(results, ablations=False),
@@ -87,7 +90,7 @@ def _group(
         "steps": group.first["step"],
         "root": group.root,
         "code": len({run["trained_with"]["code_sha256"] for run in group.every}),
-        "table": beside_paper(group),
+        "table": _beside_paper(group),
         "claims": claims.get((group.family, group.dataset, group.root)),
         "standings": standings(group),
         "curves": curve_figures(group),
@@ -97,16 +100,10 @@ def _group(
     }
 
 
-def beside_paper(group: Group) -> Table:
-    def cells(model: str, metric: str) -> tuple[str, str]:
-        ours = runs.spread(values(group.by_model[model], metric), group.expected)
-        return ours, paper_cell(group.depth, model, metric)
-
+def _beside_paper(group: Group) -> Table:
     heads = [f"{metric_title(m)}, {whose}" for m in group.metrics for whose in ("here", "paper")]
-    rows = [
-        [label_of(model), *(cell for m in group.metrics for cell in cells(model, m))]
-        for model in group.by_model
-    ]
+    scores = tables.nlls(group.by_model, group.metrics)
+    rows = tables.beside_paper(scores, group.depth, group.expected)
     return Table(columns=["Model", *heads], rows=rows)
 
 
@@ -223,3 +220,85 @@ def _sentence(rows: Sequence[Standing]) -> str:
         listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
         parts += [f"{before} {listed}{after}"] if names else []
     return " ".join(parts)
+
+
+def models_context(own: dict[str, Any], shipped: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "parameters": parameters(),
+        "operations": operation_table(),
+        "macs_figure": macs_figure(),
+        "own_speed": speed(own, "yours"),
+        "speed": speed(shipped, "ours"),
+    }
+
+
+def operation_table() -> Table:
+    """MACs of one sequence at every dataset's context."""
+    rows = []
+    for arch in ARCHS:
+        here = {
+            n: printed(runs.operations(published(arch, n), d.context)) for n, d in CATALOGUE.items()
+        }
+        ours = (here["lean"], here["dm_math"], _PAPER_DM_MATH.get(arch, "–"), SCALING[arch])
+        rows.append((paper.LABELS[arch], here["fineweb"], paper.MACS[arch], *ours))
+    head = (
+        *("Model", "FineWeb-Edu, here", "paper", "Lean, here"),
+        *("DM Math, here", "paper", "Growth with length"),
+    )
+    return Table(columns=head, rows=rows)
+
+
+def macs_figure() -> Figure:
+    def counted(arch: Arch, length: int) -> float:
+        config = published(arch, "fineweb")
+        return runs.operations(replace(config, context=max(length, config.context)), length)
+
+    series = [
+        Series(key=a, label=paper.LABELS[a], x=_LENGTHS, y=[counted(a, t) for t in _LENGTHS])
+        for a in ARCHS
+    ]
+    return plot(
+        "Operations for one sequence",
+        series,
+        x=_LENGTH_AXIS,
+        y=Axis(label="MACs, one forward pass", log=10, text=short),
+        note="The published FineWeb-Edu models, counted from the equations; the output projection "
+        "is included. WANGO and FLASH stay linear, the others grow quadratically.",
+    )
+
+
+def speed(results: dict[str, Any], whose: str) -> dict[str, Any] | None:
+    """Tokens per second and peak memory of training and decoding; None if not measured."""
+    cases: list[dict[str, Any]] = results.get("cases", [])
+    if not cases:
+        return None
+    tasks = {case["task"] for case in cases}
+    return {
+        "figures": [
+            _speed_figure([case for case in cases if case["task"] == task], name, whose)
+            for task, name in (("train", "Training"), ("decode", "Decoding"))
+            if task in tasks
+        ],
+        "tables": list(speed_tables(results)),
+        "machine": machine_text(results),
+        "size": cases[0]["size"],
+    }
+
+
+def _speed_figure(cases: Sequence[dict[str, Any]], name: str, whose: str) -> Figure:
+    series = []
+    names = dict.fromkeys([*ARCHS, *(case["arch"] for case in cases)])  # registered ones last
+    for number, arch in enumerate(names):
+        kept = sorted((c["length"], c["tokens_per_second"]) for c in cases if c["arch"] == arch)
+        if kept:
+            lengths, values = zip(*kept, strict=True)
+            key, label = ARCHS[number % len(ARCHS)], paper.LABELS.get(arch, arch)
+            series.append(Series(key=key, label=label, x=lengths, y=values))
+    return plot(
+        f"{name}: tokens per second, {whose}",
+        series,
+        x=_LENGTH_AXIS,
+        y=Axis(label="tokens/s", log=10),
+        note="Whole model, four block applications: compare slopes and distances.",
+        dots="dot",
+    )
