@@ -29,6 +29,7 @@ NDArray = np.ndarray[Any, Any]
 Breakdowns = dict[str, dict[str, Tally]]
 
 TOKENS_AT_ONCE: Final = 4096  # on a CPU; more leaves the caches
+_ON_A_GPU: Final = 65_536
 LOGITS_AT_ONCE: Final = 1 << 24  # 64 MB in float32
 _EXACT: Final = 16  # positions that are counted one by one
 
@@ -39,7 +40,7 @@ def score(
     *,
     rows: NDArray | None = None,
     precision: Precision = "fp32",
-    tokens_at_once: int = TOKENS_AT_ONCE,
+    tokens_at_once: int | None = None,
     reporter: Reporter | None = None,
     label: str = "",
 ) -> Scored:
@@ -50,9 +51,10 @@ def score(
     starts = np.cumsum(counts) - counts
     found = np.empty((2, int(counts.sum())), np.float64)
     lengths = np.array([len(mask) for mask in masks], np.int64)
+    default = TOKENS_AT_ONCE if model.embed.device.type == "cpu" else _ON_A_GPU
     reporter = reporter or Reporter(quiet=True)
     reporter.start(f"score {label}", len(lengths), int(lengths.sum()), noun="row")
-    for batch in batches_of(lengths, tokens_at_once):
+    for batch in batches_of(lengths, tokens_at_once or default):
         places = np.concatenate([starts[row] + np.arange(counts[row]) for row in batch.tolist()])
         found[:, places] = token_scores(model, stream.batch(rows[batch]), precision)
         reporter.advance(int(lengths[batch].sum()), count=len(batch))

@@ -40,7 +40,7 @@ class ProcessRunner:
 
     def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
         self._workers = workers
-        self._pool: _Pool | None = None
+        self._pool: Pool | None = None
         _start_server(preload)  # it loads its modules while this process loads its own
 
     def __enter__(self) -> Self:
@@ -55,12 +55,12 @@ class ProcessRunner:
         """Results in order; on any failure the workers are stopped at once."""
         waiting = collections.deque(zip(items, labels, strict=True))
         running: collections.deque[tuple[Future[Value], str]] = collections.deque()
-        pool = self._pool = self._pool or _Pool(self._workers)
+        pool = self._pool = self._pool or Pool(self._workers)
         try:
             while waiting or running:
                 while waiting and len(running) < self._workers * _IN_FLIGHT:
                     item, label = waiting.popleft()
-                    running.append((pool.submit(_work, function, item), label))
+                    running.append((pool.start(function, item), label))
                 value = pool.result(*running[0])
                 running.popleft()
                 yield value
@@ -69,7 +69,7 @@ class ProcessRunner:
             self._pool = None
             if not isinstance(error, BrokenProcessPool):
                 raise
-            raise _worker_died([label for future, label in running if _lost(future)]) from None
+            raise worker_died([label for future, label in running if _lost(future)]) from None
 
     def close(self) -> None:
         if self._pool is not None:
@@ -77,15 +77,15 @@ class ProcessRunner:
             self._pool = None
 
 
-class _Pool(ProcessPoolExecutor):
+class Pool(ProcessPoolExecutor):
     """Workers that ignore Ctrl-C, end with this process and do not run its main script again.
 
     Without the last a script that lacks a guard of `__main__`, or one read from standard input,
     would fail in every worker; units are functions of importable modules.
     """
 
-    def __init__(self, workers: int) -> None:
-        _start_server(())
+    def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
+        _start_server(preload)
         context = multiprocessing.get_context("forkserver")
         with _explain_no_workers():
             super().__init__(workers, mp_context=context, initializer=_prepare_worker)
@@ -99,6 +99,9 @@ class _Pool(ProcessPoolExecutor):
         finally:
             sys.modules["__main__"] = main
 
+    def start(self, function: Callable[[Item], Value], item: Item) -> Future[Value]:
+        return self.submit(_work, function, item)
+
     def result(self, future: Future[Value], label: str) -> Value:
         """Wait for a result, and say if it is a stopped worker that one waits for."""
         told: set[int] = set()
@@ -110,10 +113,14 @@ class _Pool(ProcessPoolExecutor):
                     print(f"waiting for {printable(label)}: {why}", file=sys.stderr, flush=True)
         return future.result()
 
-    def stop(self) -> None:
+    def terminate(self) -> None:
+        """Ask the workers to end, without waiting: one that trains saves a checkpoint first."""
         for process in list((self._processes or {}).values()):
             with contextlib.suppress(Exception):
                 process.terminate()
+
+    def stop(self) -> None:
+        self.terminate()
         self.shutdown(wait=True, cancel_futures=True)
 
 
@@ -171,7 +178,7 @@ def _prepare_worker() -> None:
         # The parent is the fork server, which may outlive the main process.
         while os.getppid() == parent and main.is_alive():
             main.join(_LOOK_SECONDS)  # returns at once when the pipe closes
-        os._exit(1)
+        os.kill(os.getpid(), signal.SIGTERM)  # one that trains saves a checkpoint
 
     threading.Thread(target=watch, daemon=True).start()
 
@@ -180,7 +187,7 @@ def _lost(future: Future[Any]) -> bool:
     return not future.done() or future.cancelled() or future.exception() is not None
 
 
-def _worker_died(labels: list[str]) -> ResourceError:
+def worker_died(labels: list[str]) -> ResourceError:
     """The error for a worker that was killed while the labelled items were under way."""
     shown = "; ".join(labels[:4]) + (" …" if len(labels) > 4 else "")
     why = f"a worker process died (killed, or out of memory) while these were under way: {shown}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -9,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -34,16 +34,15 @@ def start(out):
 
 
 def trainers(out):
-    """Processes that train into a folder, by run."""
+    """Processes that train into a folder, by run: each holds its run's lock."""
     found = {}
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_bytes().decode().split("\0")
-        except OSError:
-            continue
-        if "train" in words and str(out) in words and "-m" in words:
-            found[words[words.index("--recipe") + 1]] = int(entry.name)
-    return found
+    for path in (out / "runs").glob("*/.lock"):
+        with path.open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                found[path.parent.name] = int(lock.read() or 0)
+    return {run: number for run, number in found.items() if number}
 
 
 def steps(out, run):

@@ -229,15 +229,18 @@ def _trained(args: argparse.Namespace, done: str = "scored") -> None:
 
 def _launch(args: argparse.Namespace) -> int:
     """Runs on several devices; says what they would take before it starts."""
-    from tangobench.eval.comparison import launch
+    import torch
+
+    from tangobench.eval.comparison import replicate as launch
     from tangobench.eval.render import render
 
     profile: Any = args.profile or "sample"
     dataset = args.dataset or (None if profile == "paper" or args.only else "dm_math")
     chosen = launch.choose("published" if profile == "paper" else profile, dataset, args.only)
-    devices = args.devices.split(",") if args.devices else launch.all_gpus()
+    gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    devices = args.devices.split(",") if args.devices else gpus
     assumed = ["cuda"] if profile == "paper" else ["cpu"] * args.workers
-    planned, seconds = launch.estimates(chosen, devices or assumed)
+    planned = launch.estimates(chosen, devices or assumed)
     if args.plan:
         return _show(args, dataclasses.asdict(planned), [planned])
     reporter = reporter_of(args)
@@ -251,8 +254,9 @@ def _launch(args: argparse.Namespace) -> int:
         )
     for device in devices:
         checked_device(device)
-    how: dict[str, Any] = {"step_seconds": seconds, "reporter": reporter}
-    work = launch.launch(chosen, args.out.absolute(), devices, _extras(args), **how)
+    out, extras = args.out.absolute(), _extras(args)
+    done = launch.finished(chosen, out, extras)
+    work = launch.Launcher(chosen, out, devices, done, extras, reporter)
     states = work.finish()
     failed = [state for state in states if state.name == "failed"]
     rows = [dataclasses.asdict(state) | {"run": state.run.name} for state in states]

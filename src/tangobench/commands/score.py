@@ -45,8 +45,8 @@ def _eval(args: argparse.Namespace) -> int:
             lines = _score_lines({"scores": found})
             return show(args, {"limit": args.limit, "scores": found}, *lines)
     device = compute_device(args)
-    how: dict[str, Any] = {"device": device, "tokens_at_once": _at_once(args, device)}
-    how["reporter"] = reporter_of(args)
+    how: dict[str, Any] = {"tokens_at_once": args.tokens_at_once, "reporter": reporter_of(args)}
+    how["device"] = device
     if args.on is not None:
         path = score_on(folder, args.on, **how)
     if args.on is None or args.exact_match or args.probes:
@@ -55,11 +55,6 @@ def _eval(args: argparse.Namespace) -> int:
     show(args, result, *_score_lines(result), str(path))
     finished(args, f"scored {folder.name}", f"tangobench tables {path.parent}")
     return 0
-
-
-def _at_once(args: argparse.Namespace, device: str) -> int:
-    """Tokens that are scored at once: what a CPU's caches hold, or what fills a GPU."""
-    return int(args.tokens_at_once or (4096 if device == "cpu" else 65_536))
 
 
 def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -77,8 +72,8 @@ def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         stream = Stream(dataset, config, "validation", context=recipe.context)
         if args.limit is not None:
             how: dict[str, Any] = {"precision": recipe.precision, "reporter": reporter_of(args)}
-            how["tokens_at_once"] = _at_once(args, model.embed.device.type)
-            scored = score(model, stream, rows=spaced(stream, args.limit), **how)
+            how |= {"rows": spaced(stream, args.limit), "tokens_at_once": args.tokens_at_once}
+            scored = score(model, stream, **how)
             scores[config] = scored.tally().as_json()
         if args.samples is not None:
             for sample in samples(model, stream, args.limit or 20, dataset.tokenizer):

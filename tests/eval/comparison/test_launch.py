@@ -1,4 +1,4 @@
-"""Runs on several devices: with quick programs in place of training, killed and failing."""
+"""Runs on several devices: with quick functions in place of training, killed and failing."""
 
 from __future__ import annotations
 
@@ -8,44 +8,27 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
+import launch_jobs
 import pytest
 
 from tangobench import cli
-from tangobench.errors import UsageError
-from tangobench.eval.comparison import launch
-from tangobench.eval.comparison.launch import Launcher
+from tangobench.errors import InputError, UsageError
+from tangobench.eval.comparison import replicate as launch
+from tangobench.eval.comparison.replicate import Launcher
 from tangobench.model.training.recipes import RECIPES, Run
 
 RUNS = [Run(RECIPES["sample-dm_math-flash"], seed, seed) for seed in range(6)]
 
-# Trains 20 "steps": appends a line per step, resumes after the lines that are there.
-TOY = """
-import pathlib, sys, time
-import fcntl
-name, out, device, fail = sys.argv[1:]
-here = pathlib.Path(out) / name
-lock = open(here.with_suffix(".lock"), "w")
-try: fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-except OSError: sys.exit(6)
-with here.with_suffix(".devices").open("a") as f: f.write(device + "\\n")
-for step in range(here.read_text().count("x") if here.exists() else 0, 20):
-    if fail == name and step == 5 and not (pathlib.Path(out) / "repaired").exists():
-        print('{"error": "loss-not-finite", "message": "loss nan at step 5"}'); sys.exit(5)
-    with here.open("a") as f: f.write("x")
-    time.sleep(0.01)
-with here.with_suffix(".done").open("a") as f: f.write("once\\n")
-"""
-
 
 @pytest.fixture
 def toy(tmp_path):
-    def make(run, out, device, extras):
-        return [[sys.executable, "-c", TOY, run.name, str(out), device, fails]]
+    def make(devices=("a", "b", "c", "d"), work=launch_jobs.twenty_steps, **more):
+        done = [path.stem for path in tmp_path.glob("*.done")]
+        return Launcher(RUNS, tmp_path, list(devices), done, work=work, **more)
 
-    fails = RUNS[2].name
-    done = lambda run: (tmp_path / f"{run.name}.done").exists()  # noqa: E731
-    return lambda **more: Launcher(RUNS, tmp_path, ["a", "b", "c", "d"], done, make=make, **more)
+    return make
 
 
 def names(states):
@@ -53,8 +36,9 @@ def names(states):
 
 
 def test_a_failed_run_frees_its_device_and_the_rest_finish(toy, tmp_path):
-    first = toy(step_seconds={"sample-dm_math-flash": 2.0})
+    first = toy()
     found = names(first.finish())
+    assert RUNS[2].name == launch_jobs.FAILS
     assert found.pop(RUNS[2].name) == "failed" and set(found.values()) == {"done"}
     (why,) = (state.why for state in first.states if state.name == "failed")
     assert why == "loss-not-finite: loss nan at step 5"
@@ -79,22 +63,32 @@ def test_a_run_that_another_process_holds_is_waited_for(toy, tmp_path):
     other.wait()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="children end with their parent on Linux")
-def test_children_end_with_a_killed_launcher(tmp_path):
-    """SIGKILL of the launcher is SIGTERM for its children."""
-    child = (
-        "import signal, sys, time; write = lambda path: open(path, 'w').close();"
-        "signal.signal(15, lambda *_: sys.exit(write({!r}))); write({!r}); time.sleep(60)"
-    )
-    marks = [str(tmp_path / name) for name in ("saved", "started")]
+def test_a_worker_says_what_a_bug_was_and_takes_the_next_run(toy, tmp_path):
+    states = toy("ab", launch_jobs.a_bug).finish()
+    assert {state.why for state in states} == {"unexpected: a bug"} and states[0].code == 1
+    for run in RUNS:
+        log = (tmp_path / "logs" / f"{run.name}.log").read_text()
+        assert "begun" in log and "ZeroDivisionError" in log
+
+
+def test_the_first_failure_ends_everything_if_asked_to(toy):
+    with pytest.raises(InputError, match="loss nan"):
+        toy(stop_on_failure=True).finish()
+    with pytest.raises(ZeroDivisionError):
+        toy(["cpu"], launch_jobs.a_bug, stop_on_failure=True).finish()
+
+
+def test_workers_end_with_a_killed_launcher(tmp_path):
+    """SIGKILL of the launcher is SIGTERM for its workers."""
     program = f"""
-        import sys, pathlib
-        from tangobench.eval.comparison.launch import Launcher
+        import pathlib, sys
+        sys.path.insert(0, {str(Path(launch_jobs.__file__).parent)!r})
+        import launch_jobs
+        from tangobench.eval.comparison.replicate import Launcher
         from tangobench.model.training.recipes import RECIPES, Run
         run = Run(RECIPES["sample-dm_math-flash"], 1, 1)
-        make = lambda *_: [[sys.executable, "-c", {child.format(*marks)!r}]]
         out = pathlib.Path({str(tmp_path)!r})
-        Launcher([run], out, ["cpu"], lambda run: False, make=make).finish()
+        Launcher([run], out, ["cpu", "cpu"], work=launch_jobs.until_asked_to_stop).finish()
     """
     launcher = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)])
     wait_for(tmp_path / "started")
@@ -117,11 +111,16 @@ def test_runs_are_chosen_by_pattern():
         launch.choose("published", None, "fineweb-x*")
 
 
-def test_commands_name_the_run_and_the_device(tmp_path):
-    train, score = launch.commands(RUNS[0], tmp_path, "cuda:1", ("exact_match",))
-    common = ["--out", str(tmp_path), "--device", "cuda:1", "--quiet", "--json"]
-    assert train[3:] == ["train", "--recipe", RUNS[0].name, *common]
-    assert score[-1] == "--exact-match" and "--threads" not in score
+@pytest.mark.parametrize("device", ["cpu", "cuda:1"])
+def test_a_run_is_trained_and_scored_on_its_device(device, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(launch.torch, "set_num_threads", said.append)
+    monkeypatch.setattr(launch.torch.cuda, "set_device", said.append)
+    monkeypatch.setattr(launch, "train", lambda run, options: said.append(options.device) or run)
+    monkeypatch.setattr(launch, "evaluate", lambda folder, **how: said.append(how))
+    launch.train_and_score(RUNS[0], tmp_path, device, ("exact_match",))
+    wanted = {"device": device, "match_answers": True, "probe": False}
+    assert said == [1 if device == "cpu" else device, device, wanted]
 
 
 @pytest.mark.parametrize("device", ("cuda:999", "abacus"))
@@ -134,6 +133,6 @@ def test_a_device_that_is_not_there_starts_nothing(device, tmp_path, capsys):
 
 def test_the_plan_adds_up():
     runs = [Run(dataclasses.replace(RECIPES["sample-dm_math-flash"]), s, s) for s in range(3)]
-    table, seconds = launch.estimates(runs, ["cpu", "cpu"])
-    assert table.rows[0][1] == "3" and seconds["sample-dm_math-flash"] > 0
+    table = launch.estimates(runs, ["cpu", "cpu"])
+    assert table.rows[0][1] == "3"
     assert "3 runs" in table.title
