@@ -33,7 +33,12 @@ from tangobench.eval.proofs.tasks import (
 from tangobench.eval.scoring.generate import continuations
 from tangobench.model.training.runs import code_sha256
 from tangobench.pipeline.core import hashing
-from tangobench.pipeline.core.files import LOG_BYTES, explain_os_errors, read_untrusted, write_all
+from tangobench.pipeline.core.files import (
+    LOG_BYTES,
+    explain_os_errors,
+    read_untrusted,
+    write_untrusted,
+)
 from tangobench.pipeline.core.hashing import LINE, digest
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.lean.fetch import open_repository
@@ -106,13 +111,8 @@ class ProofLog:
     def _append(self, data: bytes) -> None:
         if self._path is None:
             return
-        with explain_os_errors(self._path, len(data)):
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(self._path, flags, 0o666)
-            try:
-                write_all(descriptor, data)
-            finally:
-                os.close(descriptor)
+        with explain_os_errors(self._path, len(data)), write_untrusted(self._path, "ab") as file:
+            file.write(data)
 
 
 def _entries(lines: Iterable[bytes], key: str) -> Iterator[dict[str, Any]]:

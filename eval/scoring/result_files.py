@@ -146,11 +146,15 @@ def write_result(
 def read_result(
     path: Path, form: str = FORMAT, spelling: hashing.Form = hashing.DOCUMENT
 ) -> dict[str, Any]:
+    return _checked(_unsealed(path, spelling), path, form)
+
+
+def _unsealed(path: Path, spelling: hashing.Form) -> dict[str, Any]:
+    """What a file holds; nothing if it is damaged."""
     try:
-        data = hashing.unseal(read_untrusted(path), spelling)
+        return hashing.unseal(read_untrusted(path), spelling)
     except (OSError, ValueError):
-        data = {}
-    return _checked(data, path, form)
+        return {}
 
 
 def _checked(data: dict[str, Any], path: Path, form: str) -> dict[str, Any]:
@@ -199,17 +203,20 @@ def read_results(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """All run results in some folders, by run name; the first folder that has a run wins."""
     found: dict[str, dict[str, Any]] = {}
     for folder in folders:
-        for path in sorted(folder.glob("*.json")) if folder.is_dir() else []:
-            if not _is_another_kind(path):
-                result = read_result(path)
-                run = found.setdefault(result["run"], result)["run"]
-                if path.stem != run:
-                    raise CorruptionError(
-                        f"result {path} is that of run {run}: renamed or swapped",
-                        kind="result-renamed",
-                        fix=f"name it {run}.json, or score the run again",
-                        path=str(path),
-                    )
+        for path in sorted(folder.glob("*.json")):
+            data = _unsealed(path, hashing.CASES if path.name == RECALL else hashing.DOCUMENT)
+            form = str(data.get("format"))
+            if form.startswith("tangobench-") and form != FORMAT:
+                continue  # another of our objects, and whole
+            result = _checked(data, path, FORMAT)
+            run = found.setdefault(result["run"], result)["run"]
+            if path.stem != run:
+                raise CorruptionError(
+                    f"result {path} is that of run {run}: renamed or swapped",
+                    kind="result-renamed",
+                    fix=f"name it {run}.json, or score the run again",
+                    path=str(path),
+                )
         for result in unpack(folder):
             found.setdefault(result["run"], _checked(result, folder / RUNS, FORMAT))
     results = [found[name] for name in sorted(found)]
@@ -231,20 +238,6 @@ def _require_one_content(results: list[dict[str, Any]]) -> None:
                 found=content,
                 expected=contents[root],
             )
-
-
-def _is_another_kind(path: Path) -> bool:
-    """Whether a file is one of our other objects, such as a replication, and whole."""
-    try:
-        form = str(json.loads(read_untrusted(path))["format"])
-        if form.startswith("tangobench-") and form != FORMAT:
-            # A flipped bit in the name of the format is no other kind.
-            spelling = hashing.CASES if path.name == RECALL else hashing.DOCUMENT
-            read_result(path, form, spelling)
-            return True
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        pass  # damaged: `read_result` will say so
-    return False
 
 
 def pack(folder: Path, results: Sequence[Result]) -> None:

@@ -27,31 +27,26 @@ _HEADERS: Final = (  # `token: x` alone is how messages here name a token of a t
     r"password|passwd|passphrase|secret|secret[_-]access[_-]key|api[_-]?key|account[_-]?key|cookie"
     r"|(?:hub|hf|access|auth|session|security)[_-]token"
 )
-_SECRETS: Final = (
-    # Tokens of Hugging Face, GitHub, GitLab, Prefect, Slack, OpenAI, npm, PyPI, Google, AWS.
-    (
-        re.compile(r"\b(hf_|gh[a-z]_|pn[a-z]_|xox[a-z]-|sk-|glpat-|npm_|pypi-|dckr_pat_)[\w-]{8,}"),
-        r"\1…",
-    ),
-    (re.compile(r"\b(AIza|eyJ)[\w-]{16,}(?:\.[\w-]+){0,2}"), r"\1…"),
-    (re.compile(r"\bgithub_pat_\w{8,}"), "github_pat_…"),
-    (re.compile(r"\b(tangobench:)[\w-]{43}"), r"\1…"),  # what the local Prefect server asks for
-    (re.compile(r"(?s)(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).+?(?=-----END|\Z)"), r"\1…"),
-    (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}"), r"\1…"),
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), r"\1 …"),
-    (re.compile(r"(?i)\b(authorization[\"']?\s?[:=]\s?[\"']?)[^\"'\n]{8,}"), r"\1…"),
-    # token="…", token=…, "AccountKey=…;", password: …, {'password': '…'}, --hub-token …
-    (re.compile(rf"(?i)((?:{_WORDS})[\w-]{{0,40}} ?= ?([\"']))(?:\\.|(?!\2).)+"), r"\1…"),
-    (re.compile(rf"(?i)((?:{_WORDS})[\w-]{{0,40}} ?= ?[\"']?)[^&\s\"',;}}]+"), r"\1…"),
-    (re.compile(rf"(?i)((?:{_HEADERS}): ?)[^\s\"']+"), r"\1…"),
-    (re.compile(rf"(?i)((?:{_WORDS})([\"'])\s*:\s*\2)(?:\\.|(?!\2).)+"), r"\1…"),
-    (
-        re.compile(
-            rf"(?i)((?<!-)--(?=\w)[\w-]{{0,40}}(?:{_WORDS})[\w-]{{0,40}}\s+)(?:'[^']+|\"[^\"]+|[^\s\"']+)"
-        ),
-        r"\1…",
-    ),
-    (re.compile(r"(?i)\b(sig|sv|se|skoid)=[^&\s\"']{6,}"), r"\1=…"),  # an Azure signature alone
+_SECRETS: Final = tuple(  # what group 1 matches stays
+    re.compile(pattern)
+    for pattern in (
+        # Tokens of Hugging Face, GitHub, GitLab, Prefect, Slack, OpenAI, npm, PyPI, Google, AWS.
+        r"\b(hf_|gh[a-z]_|pn[a-z]_|xox[a-z]-|sk-|glpat-|npm_|pypi-|dckr_pat_)[\w-]{8,}",
+        r"\b(AIza|eyJ)[\w-]{16,}(?:\.[\w-]+){0,2}",
+        r"\b(github_pat_)\w{8,}",
+        r"\b(tangobench:)[\w-]{43}",  # what the local Prefect server asks for
+        r"(?s)(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).+?(?=-----END|\Z)",
+        r"\b(AKIA|ASIA)[A-Z0-9]{12,}",
+        r"(?i)\b((?:bearer|basic)\s+)[\w.~+/=-]{8,}",
+        r"(?i)\b(authorization[\"']?\s?[:=]\s?[\"']?)[^\"'\n]{8,}",
+        # token="…", token=…, "AccountKey=…;", password: …, {'password': '…'}, --hub-token …
+        rf"(?i)((?:{_WORDS})[\w-]{{0,40}} ?= ?([\"']))(?:\\.|(?!\2).)+",
+        rf"(?i)((?:{_WORDS})[\w-]{{0,40}} ?= ?[\"']?)[^&\s\"',;}}]+",
+        rf"(?i)((?:{_HEADERS}): ?)[^\s\"']+",
+        rf"(?i)((?:{_WORDS})([\"'])\s*:\s*\2)(?:\\.|(?!\2).)+",
+        rf"(?i)((?<!-)--(?=\w)[\w-]{{0,40}}(?:{_WORDS})[\w-]{{0,40}}\s+)(?:'[^']+|\"[^\"]+|[^\s\"']+)",
+        r"(?i)\b((?:sig|sv|se|skoid)=)[^&\s\"']{6,}",  # an Azure signature alone
+    )
 )
 # Characters that a terminal obeys or that reorder a line: C0 and C1 controls, line and paragraph
 # separators, bidirectional overrides, lone surrogates.
@@ -76,8 +71,8 @@ def _bare(match: re.Match[str]) -> str:
 def without_secrets(text: str) -> str:
     """The text without user names, passwords, tokens and query strings of addresses."""
     text = _ADDRESS.sub(_bare, _QUOTED_PASSWORD.sub(r"\1…@", text))
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
+    for pattern in _SECRETS:
+        text = pattern.sub(r"\1…", text)
     return text
 
 
