@@ -242,7 +242,7 @@ def _labels(series: Sequence[Series], frame: Frame) -> list[tuple[str, float, fl
     ordered = sorted(series, key=lambda item: frame.y(item.y[-1]))
     lines = [item for item in ordered if len(item.x) > 1]
     ends = _apart([frame.y(item.y[-1]) for item in lines], frame.height)
-    found = [
+    found: list[tuple[str, float, float, str]] = [
         (f"end-label f-{item.key}", frame.right + 10, y + 4, item.label)
         for item, y in zip(lines, ends, strict=True)
     ]
