@@ -7,8 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any, Final
 
@@ -112,46 +112,12 @@ def _binned(curve: Curve) -> Curve:
     return {part[-1]: float(np.mean([curve[step] for step in part])) for part in parts}
 
 
-def breakdown_figures(group: Group) -> list[Figure | HeatMap]:
-    figures: list[Figure | HeatMap] = []
+def breakdown_figures(group: Group) -> list[Figure | dict[str, Any]]:
+    figures: list[Figure | dict[str, Any]] = []
     for metric, kinds in group.first["breakdowns"].items():
         figures += [_map(group, metric, kind) for kind in _MAPS if kinds.get(kind)]
         figures += [_positions(group, metric)] if kinds.get("position") else []
     return figures
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeatMap:
-    """A table of coloured cells: class, text and the whole number of each, by row."""
-
-    title: str
-    note: str
-    columns: Sequence[tuple[str, str]]
-    """Names, and what is left of them on a phone."""
-    rows: Mapping[str, Sequence[tuple[str, str, str]]]
-
-
-def heat_map(
-    title: str,
-    columns: Sequence[tuple[str, str]],
-    values: Mapping[str, Sequence[float | None]],
-    note: str = "",
-) -> HeatMap:
-    """Each cell's gap to the lowest of its row, which is framed."""
-    known = {name: [v for v in row if v is not None] for name, row in values.items()}
-    lowest = {name: min(row, default=0.0) for name, row in known.items()}
-    top = max((max(row) - lowest[name] for name, row in known.items() if row), default=0.0)
-
-    def cell(value: float | None, best: float) -> tuple[str, str, str]:
-        if value is None:
-            return "none", "–", "–"
-        level = min(8, int(9 * (value - best) / top)) if top else 0
-        if value == best:
-            return f"h{level} best", f"{value:.2f}", f"{value:.3f}"
-        return f"h{level}", f"+{value - best:.2f}", f"{value:.3f}"
-
-    rows = {name: [cell(v, lowest[name]) for v in row] for name, row in values.items()}
-    return HeatMap(title=title, note=note, columns=columns, rows=rows)
 
 
 def _scores(group: Group, metric: str, kind: str) -> dict[str, dict[str, float | None]]:
@@ -165,19 +131,20 @@ def _scores(group: Group, metric: str, kind: str) -> dict[str, dict[str, float |
     return found
 
 
-def _map(group: Group, metric: str, kind: str) -> HeatMap:
+def _map(group: Group, metric: str, kind: str) -> dict[str, Any]:
+    """A table of NLLs, which the template colours by their gap to the lowest of their row."""
     scores = _scores(group, metric, kind)
     # Levels by difficulty, everything else by name.
     places = {level: place for place, level in enumerate(_LEVELS)}
     labels = sorted(next(iter(scores.values())), key=lambda name: (places.get(name, 0), name))
     names = [(LABELS | _SHORT).get(arch, arch) for arch in scores]
-    return heat_map(
-        f"NLL by {kind}: {metric_title(metric)}, {group.family}",
-        [(name, name[:6]) for name in names],
-        {module_label(n): [s.get(n) for s in scores.values()] for n in labels[:_ROWS]},
-        "The best model of a line is framed and shows its NLL in nats per token, mean over seeds; "
-        "the others show how far above it they are. Stronger colour is further behind.",
-    )
+    return {
+        "title": f"NLL by {kind}: {metric_title(metric)}, {group.family}",
+        "columns": [(name, name[:6]) for name in names],  # and what is left of them on a phone
+        "rows": {module_label(n): [s.get(n) for s in scores.values()] for n in labels[:_ROWS]},
+        "note": "The best model of a line is framed and shows its NLL in nats per token, mean over "
+        "seeds; the others show how far above it they are. Stronger colour is further behind.",
+    }
 
 
 def _positions(group: Group, metric: str) -> Figure:

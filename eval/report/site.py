@@ -13,15 +13,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.resources
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
-
-from markupsafe import Markup
 
 from tangobench import __version__
 from tangobench.catalogue import CATALOGUE, TEST_SETS, title_of
@@ -41,12 +37,6 @@ from tangobench.pipeline.core.spec import PROFILES, as_dict, manifest_file
 from tangobench.pipeline.reading import Dataset, open_dataset
 
 _GENERATOR: Final = b'<meta name="generator" content="tangobench report">'
-# Two arcs passing a gate between them: the cross-token update, as small as an icon can say it.
-_MARK: Final = (
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" fill="none" stroke-width="2.6" '
-    'stroke-linecap="round" aria-hidden="true"><path stroke="{blue}" d="M3 15a6 6 0 0 1 12 0"/>'
-    '<path stroke="{red}" d="M21 9a6 6 0 0 1-12 0"/></svg>'
-)
 _TABS: Final = ("Overview", "Models", "Results", "Look inside", "Provenance")
 # Code hash to the first commit whose sources give it, for runs made before commits were recorded.
 _COMMITS: Final = {
@@ -91,34 +81,20 @@ def committed_state(lock: Lock) -> str:
 
 
 def _environment(nav: Sequence[tuple[str, str, str]]) -> Any:
-    """The templates, with what all pages share: links (key, label, address), style and scripts."""
+    """The templates, with what all pages share, such as the links (key, label, address)."""
     import jinja2
 
-    templates = Path(str(importlib.resources.files("tangobench.eval.report"))) / "templates"
     jinja = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates),
+        loader=jinja2.PackageLoader("tangobench.eval.report"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters |= {
-        "number": _number,
-        "short": short,
-        "lowest": _lowest,
-        "c": c,
-        "joined": joined,
-    }
-    files = {"style": "style.css", "script": "site.js", "look_script": "look.js"}
-    jinja.globals |= {
-        "nav": nav,
-        "around": around,
-        "widths": (WIDE, NARROW),
-        "version": __version__,
-        **{k: Markup((templates / file).read_text("utf-8")) for k, file in files.items()},
-        "mark": Markup(_MARK.format(blue="var(--tango)", red="var(--wango)")),
-        "icon": quote(_MARK.format(blue="#0a5fa8", red="#c2440c")),
-    }
+    jinja.filters |= {"number": _number, "short": short, "lowest": _lowest}
+    jinja.filters |= {"c": c, "joined": joined}
+    jinja.globals |= {"nav": nav, "version": __version__, "around": around}
+    jinja.globals["widths"] = (WIDE, NARROW)
     return jinja
 
 

@@ -10,9 +10,13 @@ from tangobench.eval.report.charts import WIDE, Figure
 
 
 @functools.cache
-def _template() -> Any:
-    return site._environment([]).get_template("chart.svg.j2").module
+def _templates() -> Any:
+    return site._environment([])
 
 
 def svg(figure: Figure, width: int = WIDE) -> str:
-    return str(_template().drawing(figure, width))
+    return str(_templates().get_template("chart.svg.j2").module.drawing(figure, width))
+
+
+def heat(chart: dict[str, Any]) -> str:
+    return str(_templates().get_template("macros.html.j2").module.heat(chart))

@@ -8,7 +8,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from drawings import svg
+from drawings import heat, svg
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -24,7 +24,6 @@ from tangobench.eval.report.charts import (
     plot,
     short,
 )
-from tangobench.eval.report.figures import heat_map
 from tangobench.model.config import printed
 
 NUMBERS = st.floats(-1e9, 1e9, allow_nan=False)
@@ -42,11 +41,6 @@ def _line_chart(**more):
 
 def _points(series, **axis):
     return plot("S", series, x=Axis(label="x", **axis), y=Axis(label="y"))
-
-
-def _map():
-    columns = [("Long", "L"), ("Other", "O")]
-    return heat_map("M", columns, {"one": [0.1, None], "two": [0.2, 0.3]})
 
 
 CHARTS = {
@@ -145,9 +139,16 @@ def test_a_bar_is_as_high_as_its_count():
 
 
 def test_heat_map_levels_follow_gaps_to_the_best_of_a_row_which_is_framed():
-    rows = _map().rows
-    assert rows["one"] == [("h0 best", "0.10", "0.100"), ("none", "–", "–")]
-    assert rows["two"] == [("h0 best", "0.20", "0.200"), ("h8", "+0.10", "0.300")]
+    columns, rows = [("Long", "L"), ("Other", "O")], {"one": [0.1, None], "two": [0.2, 0.3]}
+    shown = heat({"title": "M", "note": "", "columns": columns, "rows": rows})
+    assert re.findall(r'<td class="([^"]+)" data-tip="([^"]+)">([^<]+)</td>', shown) == [
+        ("h0 best", "one, Long: 0.100", "0.10"),
+        ("none", "one, Other: –", "–"),
+        ("h0 best", "two, Long: 0.200", "0.20"),
+        ("h8", "two, Other: 0.300", "+0.10"),
+    ]
+    for row in ([None, None], [0.1, 0.1]):  # nothing to tell apart
+        assert "h8" not in heat({"title": "M", "note": "", "columns": columns, "rows": {"a": row}})
 
 
 @example([0.0, 2.2250738585072014e-308], 2, True)
