@@ -167,7 +167,6 @@ def standings(group: Group) -> dict[str, Any]:
     return {
         "metric": metric_title(metric),
         "rows": rows,
-        "sentence": _sentence(rows),
         **(_forest(rows) if len(rows) > 1 else {"bars": [], "ticks": []}),
     }
 
@@ -199,27 +198,6 @@ def _difference(
     ends = (min(paired[1], pooled[1]), max(paired[2], pooled[2]))
     words = "worse than" if ends[0] > 0 else "no clear gap to"
     return mean, ends, f"{words} {label_of(best)}"
-
-
-def _sentence(rows: Sequence[Standing]) -> str:
-    """Which model is best, by how much and how sure."""
-    best, *others = rows
-    if not others:
-        return f"{best.label} is the only model here."
-    second = others[0]
-    sure = f"95% interval {second.ends}" if second.interval else "too few common seeds to judge"
-    parts = [
-        f"{best.label} has the lowest mean NLL, {best.nll}.",
-        f"The next is {second.label} at {second.mean:+.3f} on equal seeds ({sure}).",
-    ]
-    for verdict, before, after in (
-        ("worse", "The gap to", " is larger than the seeds explain."),
-        ("no clear", f"The seeds cannot separate {best.label} from", "."),
-    ):
-        names = [row.label for row in others if row.verdict.startswith(verdict)]
-        listed = " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
-        parts += [f"{before} {listed}{after}"] if names else []
-    return " ".join(parts)
 
 
 def models_context(own: dict[str, Any], shipped: dict[str, Any]) -> dict[str, Any]:

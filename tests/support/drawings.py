@@ -18,5 +18,9 @@ def svg(figure: Figure, width: int = WIDE) -> str:
     return str(_templates().get_template("chart.svg.j2").module.drawing(figure, width))
 
 
+def sentence(rows: list[Any]) -> str:
+    return str(_templates().get_template("macros.html.j2").module.sentence(rows))
+
+
 def heat(chart: dict[str, Any]) -> str:
     return str(_templates().get_template("macros.html.j2").module.heat(chart))

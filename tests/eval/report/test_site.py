@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from drawings import sentence
 from scipy import stats
 
 from tangobench.errors import CorruptionError, InputError
@@ -341,11 +342,10 @@ def test_standings_call_a_model_worse_only_if_both_intervals_say_so():
     assert best == found["zero"]
     assert (right - left) / (at - best) == pytest.approx((high - low) / found["rows"][2].mean, 0.03)
     assert 0 <= left <= right <= 100
-    assert found["sentence"].startswith(
-        "TANGO has the lowest mean NLL, 1.050. The next is WANGO at"
-    )
-    assert "(95% interval -0." in found["sentence"]
-    assert "cannot separate TANGO from WANGO" in found["sentence"]
+    words = sentence(found["rows"]).strip()
+    assert words.startswith("TANGO has the lowest mean NLL, 1.050. The next is WANGO at")
+    assert "(95% interval -0." in words
+    assert "cannot separate TANGO from WANGO" in words
 
 
 def test_standings_of_single_runs_judge_nothing():
