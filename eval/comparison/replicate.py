@@ -38,7 +38,7 @@ from tangobench.eval.render import Table, tabled
 from tangobench.eval.scoring.result_files import read_result, read_results, shipped_results
 from tangobench.eval.scoring.results import evaluate, require_questions
 from tangobench.model.training.plan import chip, chip_name, plan
-from tangobench.model.training.recipes import RECIPES, Family, Run, runs
+from tangobench.model.training.recipes import Family, Run, runs
 from tangobench.model.training.runs import read_metrics, run_folder
 from tangobench.model.training.train import Options, dataset_of, train
 from tangobench.pipeline import api
@@ -52,72 +52,58 @@ _WATCH_SECONDS: Final = 2.0
 _RECENT: Final = 50  # steps that the time left is estimated from
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class How:
-    """How runs are made: where, by how many workers, from which input if data must be built."""
-
-    out: Path
-    workers: int = 2
-    source: str | None = None
-    extras: tuple[str, ...] = ()
-    """What results must hold beyond the scores: `exact_match`, `probes`."""
-    reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
-
-
 def replicate(profile: Family, dataset: str, out: Path, **how: Any) -> dict[str, Any]:
-    chosen = runs(profile, dataset)
-    _require_runs(chosen, profile, dataset, "replication", profile)
-    return summarise(profile, dataset, finish(chosen, How(out=out, **how)))
+    chosen = _on(dataset, runs(profile, None), f"{profile} replication")
+    return summarise(profile, dataset, finish(chosen, out, **how))
 
 
 def ablate(profile: Family, dataset: str, out: Path, **how: Any) -> list[Result]:
-    chosen = [run for run in ablations(profile).runs if run.recipe.dataset == dataset]
-    _require_runs(chosen, profile, dataset, "ablations", "ablation")
-    return finish(chosen, How(out=out, **how))
+    return finish(_on(dataset, ablations(profile).runs, f"{profile} ablations"), out, **how)
 
 
-def run_study(study: Study, out: Path, **how: Any) -> list[Result]:
+def run_study(study: Study, out: Path, *, extras: Sequence[str] = (), **how: Any) -> list[Result]:
     """Train and score what is missing of a study; gives all results, those of the package too."""
-    made = How(out=out, **how)
-    lock = provided(study.runs[0], made)
+    lock = provided(study.runs[0], out, **how)
     known = {
         result["run_sha256"]
         for result in read_results([shipped_results()])
-        if result["data"]["root"] == lock.root and set(made.extras) <= set(result)
+        if result["data"]["root"] == lock.root and set(extras) <= set(result)
     }
     if todo := [run for run in study.runs if run.sha256 not in known]:
-        finish(todo, made)
+        finish(todo, out, extras=extras, **how)
     return read_results([out / "results", shipped_results()])
 
 
-def _require_runs(
-    chosen: Sequence[Run], profile: str, dataset: str, what: str, family: str
-) -> None:
+def _on(dataset: str, every: Sequence[Run], what: str) -> list[Run]:
+    chosen = [run for run in every if run.recipe.dataset == dataset]
     if not chosen:
-        fits = [r for r in RECIPES.values() if (r.family, r.profile) == (family, profile)]
-        known = sorted({recipe.dataset for recipe in fits})
+        known = sorted({run.recipe.dataset for run in every})
         raise UsageError(
-            f"there is no {profile} {what} on {dataset}",
+            f"there is no {what} on {dataset}",
             kind="no-such-recipe",
             fix=f"choose one of {', '.join(known)}" if known else "use --profile sample or mini",
         )
+    return chosen
 
 
-def finish(chosen: Sequence[Run], how: How) -> list[Result]:
+def finish(
+    chosen: Sequence[Run], out: Path, *, workers: int = 2, extras: Sequence[str] = (), **how: Any
+) -> list[Result]:
     """The results of some runs on one dataset; what is missing of data, runs and scores is made."""
-    out, extras = how.out.absolute(), how.extras
-    provided(chosen[0], how)
+    out = out.absolute()
+    provided(chosen[0], out, workers=workers, **how)
     if "exact_match" in extras:
         require_questions(dataset_of(chosen[0], out))
-    more: dict[str, Any] = {"reporter": how.reporter, "stop_on_failure": True}
-    done = finished(chosen, out, extras)
-    Launcher(chosen, out, ["cpu"] * how.workers, done, extras, **more).finish()
+    launcher = Launcher(chosen, out, ["cpu"] * workers, finished(chosen, out, extras), extras)
+    launcher.reporter = how.get("reporter", launcher.reporter)
+    launcher.stop_on_failure = True
+    launcher.finish()
     return [read_result(result_path(run, out)) for run in chosen]
 
 
-def provided(run: Run, how: How) -> Lock:
-    """The lock of a run's dataset, which is built if there is no folder of its name."""
-    out, name = how.out, run.recipe.dataset
+def provided(run: Run, out: Path, **how: Any) -> Lock:
+    """The lock of a run's dataset; if there is no folder of its name, it is built as `how` says."""
+    name = run.recipe.dataset
     if not (out / run.recipe.folder).is_dir():
         if name not in CATALOGUE:
             raise UsageError(
@@ -126,8 +112,7 @@ def provided(run: Run, how: How) -> Lock:
                 fix=f"make its input as manifests/{name}.toml says, then: tangobench build "
                 f"manifests/{name}.toml --profile {run.recipe.profile} --out {out}",
             )
-        options: Any = {"source": how.source, "workers": how.workers, "reporter": how.reporter}
-        api.build(name, run.recipe.profile, out=str(out), **options)
+        api.build(name, run.recipe.profile, out=str(out), **how)
     return dataset_of(run, out).lock
 
 

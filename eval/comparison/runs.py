@@ -189,7 +189,7 @@ def require_one_root(results: Sequence[Result]) -> dict[str, str]:
     return {name: shown_root(result["data"]) for name, result in seen.items()}
 
 
-def spread(values: Sequence[float], expected: int = len(SEED_PAIRS), digits: int = 3) -> str:
+def spread(values: Sequence[float], expected: int = len(SEED_PAIRS)) -> str:
     """Mean ± sample standard deviation; says so if there are other than the expected runs."""
     if not values:
         return MISSING
@@ -197,8 +197,8 @@ def spread(values: Sequence[float], expected: int = len(SEED_PAIRS), digits: int
     # `statistics.stdev` computes with fractions: a tenth of the time of all tables.
     squares = math.fsum((value - mean) ** 2 for value in values)
     deviation = math.sqrt(squares / max(1, len(values) - 1))
-    shown = f" ± {deviation:.{digits}f}" if len(values) > 1 else ""
-    return f"{mean:.{digits}f}{shown}{_how_many(len(values), expected)}"
+    shown = f" ± {deviation:.3f}" if len(values) > 1 else ""
+    return f"{mean:.3f}{shown}{_how_many(len(values), expected)}"
 
 
 def share_text(

@@ -291,7 +291,7 @@ def _attest(args: argparse.Namespace) -> int:
 def _attested(args: argparse.Namespace, run: Run, device: str) -> dict[str, Any]:
     import torch
 
-    from tangobench.eval.comparison.replicate import How, provided
+    from tangobench.eval.comparison.replicate import provided
     from tangobench.model.kernels import crossgate
     from tangobench.model.training.plan import chip, chip_name, plan
     from tangobench.model.training.runs import provenance, read_metrics
@@ -299,7 +299,7 @@ def _attested(args: argparse.Namespace, run: Run, device: str) -> dict[str, Any]
     from tangobench.pipeline.core.lock import committed_lock
 
     recipe, reporter = run.recipe, reporter_of(args)
-    root = provided(run, How(out=args.out, reporter=reporter)).root
+    root = provided(run, args.out, reporter=reporter, workers=2).root
     committed = committed_lock(recipe.dataset, recipe.profile)
     kernel = crossgate.chosen(torch.empty(0, device=device))
     refused = None if device == "cpu" else crossgate.refusal(device)
