@@ -13,7 +13,6 @@ import dataclasses
 import errno
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
@@ -127,14 +126,13 @@ class Unit:
     """One independent piece of a stage, best made by `Stage.unit`.
 
     `inputs` (`Arguments` or JSON values) decide the output; the function receives `args` instead
-    if there are any. `weight` is the relative cost; units of one `part` have an ETA of their own.
+    if there are any. `weight` is the relative cost.
     """
 
     label: str
     inputs: Any
     args: Any = None
     weight: float = 1.0
-    part: str = ""
 
     def key(self) -> Any:
         return self.inputs.key() if isinstance(self.inputs, Arguments) else self.inputs
@@ -148,8 +146,8 @@ class Stage(Generic[A, R_co]):
     version: int
     run: Callable[[A, Store], Output[R_co] | Streamed[R_co]]
 
-    def unit(self, label: str, args: A, weight: float = 1.0, part: str = "") -> Unit:
-        return Unit(label, args, None, weight, part)
+    def unit(self, label: str, args: A, weight: float = 1.0) -> Unit:
+        return Unit(label, args, None, weight)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,17 +264,14 @@ class Job:
         shown = f"{self.name or kind}-{step}" if step else kind  # the dataset's name, not its kind
         keys = (digest([stage.name, stage.version, unit.key()]) for unit in units)
         tasks = [Task(stage, u, key, self.store, shown) for u, key in zip(units, keys, strict=True)]
-        parts: defaultdict[str, float] = defaultdict(float)
-        for unit in units:
-            parts[unit.part] += unit.weight
-        self.reporter.start(shown, len(units), sum(parts.values()), parts)
+        self.reporter.start(shown, len(units), sum(unit.weight for unit in units))
         records: list[Record[R]] = []
         reused = 0
         results = self.runner.map(execute, tasks, [f"{shown}: {u.label}" for u in units])
         for unit, (record, was_there) in zip(units, results, strict=True):
             records.append(record)
             reused += was_there
-            self.reporter.advance(unit.weight, reused=was_there, label=unit.label, part=unit.part)
+            self.reporter.advance(unit.weight, reused=was_there, label=unit.label)
         self.reporter.finish()
         self.stages.append({"stage": stage.name, "units": len(units), "reused": reused})
         return records

@@ -12,7 +12,6 @@ import resource
 import shutil
 import sys
 import time
-from collections.abc import Mapping
 from typing import Final, TextIO
 
 from tangobench.errors import printable
@@ -42,33 +41,17 @@ class Reporter:
         if not self.quiet:
             self._write(f"{self._cleared}{line}\n")
 
-    def start(
-        self,
-        stage: str,
-        count: int,
-        weight: float,
-        parts: Mapping[str, float] | None = None,
-        noun: str = "unit",
-    ) -> None:
-        """Begin a stage of `count` units; `weight` is their sum, `parts` that of named parts."""
+    def start(self, stage: str, count: int, weight: float, noun: str = "unit") -> None:
+        """Begin a stage of `count` units; `weight` is their sum."""
         self._noun = noun
-        self._parts: dict[str, float] = dict(parts or {})
         self._stage, self._units, self._weight = printable(stage), count, weight or 1.0
         self._done = self._reused = 0
         self._weight_done = self._weight_new = 0.0
         self._began = self._drawn = time.monotonic()
 
     def advance(
-        self,
-        weight: float,
-        *,
-        reused: bool = False,
-        label: str = "",
-        part: str = "",
-        count: int = 1,
+        self, weight: float, *, reused: bool = False, label: str = "", count: int = 1
     ) -> None:
-        if part:
-            self._parts[part] -= weight
         self._done += count
         self._reused += reused
         self._weight_done += weight
@@ -76,7 +59,7 @@ class Reporter:
         now = time.monotonic()
         if now - self._drawn >= (_REDRAW_SECONDS if self._live else self._every):
             self._drawn = now
-            self._draw(self._status(now, label, part))
+            self._draw(self._status(now, label))
 
     def finish(self) -> None:
         seconds = time.monotonic() - self._began
@@ -88,18 +71,16 @@ class Reporter:
     def _share(self) -> float:
         return min(1.0, self._weight_done / self._weight)
 
-    def _left(self, weight: float, seconds: float) -> str:
-        """Time that this much weight takes at the rate so far, once there is one to judge by."""
+    def _left(self, seconds: float) -> str:
+        """Time that the rest takes at the rate so far, once there is one to judge by."""
         if self._weight_new <= 0 or (self._weight_new < self._weight / 50 and seconds < 60):
             return "?"
-        return duration(max(0.0, weight) * seconds / self._weight_new)  # rounding: no "-0.0 s"
+        rest = max(0.0, self._weight - self._weight_done)  # rounding: no "-0.0 s"
+        return duration(rest * seconds / self._weight_new)
 
-    def _status(self, now: float, label: str, part: str) -> str:
+    def _status(self, now: float, label: str) -> str:
         seconds = now - self._began
-        left = self._left(self._weight - self._weight_done, seconds)
-        if part:
-            rest = self._parts[part]
-            label = f"{part} {self._left(rest, seconds)} left" if rest > 1e-9 else f"{part} done"
+        left = self._left(seconds)
         rate = (self._done - self._reused) / seconds if seconds > 0 else 0.0
         speed = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.1f}/min"
         # What is read most comes first: a narrow terminal cuts the rest off.

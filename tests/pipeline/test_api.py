@@ -154,18 +154,14 @@ def test_one_unit_is_not_plural():
     assert stream.getvalue().startswith("pack: 1 unit in ")
 
 
-def test_progress_gives_time_left_of_the_stage_and_of_the_part(monkeypatch):
+def test_progress_gives_the_time_left_of_the_stage(monkeypatch):
     tick_by_20_seconds(monkeypatch)
     stream = io.StringIO()
     reporter = Reporter(stream=stream)
-    reporter.start("draw", 4, 8.0, {"gcd": 4.0, "lcm": 4.0})
-    reporter.advance(2.0, label="gcd/easy 0 - 9", part="gcd")
-    reporter.advance(2.0, part="gcd")
-    reporter.advance(2.0, part="lcm")
+    reporter.start("draw", 4, 8.0)
+    reporter.advance(2.0, label="gcd/easy 0 - 9")
+    reporter.advance(2.0)
+    reporter.advance(2.0)
     lines = stream.getvalue().splitlines()
     assert [line.split(" · ")[1] for line in lines] == ["1 m 00 s left", "40 s left", "20 s left"]
-    assert [line.split(" · ")[2] for line in lines] == [
-        "gcd 20 s left",
-        "gcd done",
-        "lcm 20 s left",
-    ]
+    assert lines[0].split(" · ")[2] == "gcd/easy 0 - 9"
