@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -20,10 +20,12 @@ from tangobench.errors import CorruptionError, UsageError
 from tangobench.pipeline.core import files, hashing
 from tangobench.pipeline.core.hashing import rows_sha256
 from tangobench.pipeline.core.lock import content_root_of
+from tangobench.pipeline.core.shards import shard_name
 from tangobench.pipeline.reading import Dataset
 
 Format = Literal["parquet", "hf"]
-Batches: TypeAlias = pa.Table | Iterable[pa.RecordBatch]
+Written: TypeAlias = Iterator[tuple[str, pa.Table | Iterable[pa.RecordBatch]]]
+"""The rows of each shard, by its path, as they were written."""
 NOTE: Final = "export.json"
 _FORMAT: Final = "tangobench-export/1"
 _BATCH: Final = 1024
@@ -40,14 +42,8 @@ def export_rows(dataset: Dataset, target: Path, form: Format) -> str:
     require_new(target)
     lock, needed = dataset.lock, sum(shard["bytes"] for shard in dataset.lock.shards)
     with files.explain_os_errors(target, needed), files.partial_folder(target) as folder:
-        write, read = _FORMS[form]
-        write(dataset, folder)
-        # Cut where the shards are cut.
-        rows = {
-            entry["path"]: rows_sha256(table)
-            for config, split, entries in _splits(dataset)
-            for entry, table in zip(entries, read(folder, config, split, entries), strict=True)
-        }
+        write = _write_parquet if form == "parquet" else _write_hf
+        rows = {path: rows_sha256(table) for path, table in write(dataset, folder)}
         written = [{**shard, "rows_sha256": rows[shard["path"]]} for shard in lock.shards]
         found = content_root_of({"shards": written})
         if found != lock.content_root:
@@ -69,11 +65,12 @@ def _splits(dataset: Dataset) -> Iterator[tuple[str, str, list[dict[str, Any]]]]
     )
 
 
-def _write_parquet(dataset: Dataset, folder: Path) -> None:
+def _write_parquet(dataset: Dataset, folder: Path) -> Written:
     for config, split, entries in _splits(dataset):
         rows = dataset.rows(config, split)
-        for index, path in enumerate(_parquet_files(folder, config, split, len(entries))):
-            shard, entry = rows.shard(index), entries[index]
+        for index, entry in enumerate(entries):
+            name = shard_name(split, index, len(entries)).replace(".arrow", ".parquet")
+            path, shard = folder / config / name, rows.shard(index)
             with (
                 files.atomic_file(path, needed=entry["bytes"]) as target,
                 os.fdopen(target.descriptor, "wb", closefd=False) as file,
@@ -81,21 +78,11 @@ def _write_parquet(dataset: Dataset, folder: Path) -> None:
             ):
                 for batch in shard:
                     writer.write_batch(batch)
+            with pq.ParquetFile(path) as written:
+                yield entry["path"], written.iter_batches(_BATCH)
 
 
-def _parquet_files(folder: Path, config: str, split: str, count: int) -> list[Path]:
-    return [folder / config / f"{split}-{i:05d}-of-{count:05d}.parquet" for i in range(count)]
-
-
-def _read_parquet(
-    folder: Path, config: str, split: str, entries: list[dict[str, Any]]
-) -> Iterator[Batches]:
-    for path in _parquet_files(folder, config, split, len(entries)):
-        with pq.ParquetFile(path) as file:
-            yield file.iter_batches(_BATCH)
-
-
-def _write_hf(dataset: Dataset, folder: Path) -> None:
+def _write_hf(dataset: Dataset, folder: Path) -> Written:
     import datasets
 
     shown = not datasets.are_progress_bars_disabled()
@@ -107,20 +94,8 @@ def _write_hf(dataset: Dataset, folder: Path) -> None:
     finally:
         if shown:
             datasets.enable_progress_bars()
-
-
-def _read_hf(
-    folder: Path, config: str, split: str, entries: list[dict[str, Any]]
-) -> Iterator[Batches]:
-    import datasets
-
-    table, first = datasets.load_from_disk(str(folder / config))[split].data.table, 0
-    for entry in entries:
-        yield table.slice(first, entry["rows"])
-        first += entry["rows"]
-
-
-_FORMS: Final[dict[Format, tuple[Callable[..., None], Callable[..., Iterator[Batches]]]]] = {
-    "parquet": (_write_parquet, _read_parquet),
-    "hf": (_write_hf, _read_hf),
-}
+    for config, split, entries in _splits(dataset):
+        table, first = datasets.load_from_disk(str(folder / config))[split].data.table, 0
+        for entry in entries:
+            yield entry["path"], table.slice(first, entry["rows"])
+            first += entry["rows"]
