@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -36,29 +34,6 @@ _LONGEST_PATH: Final = 4095
 # What `datasets` puts beside the data of a folder or a repository.
 _NO_DATA: Final = ("dataset_info.json", "dataset_infos.json", "dataset_dict.json", "state.json")
 _DATA: Final = ["*.parquet", "*.jsonl*", "*.csv*", "*.tsv*", "*.arrow", "*.json.gz"]
-
-
-@dataclass(slots=True)
-class Seen:
-    """What a message about an empty side needs."""
-
-    documents: Counter[str] = field(default_factory=Counter)
-    longest: dict[str, str] = field(default_factory=dict)
-    """The longest text of each side."""
-    first: str = ""
-    last: str = ""
-    smallest: float = 1.0
-    """Of the hashes, as a share."""
-
-
-@dataclass(frozen=True, slots=True)
-class Converted:
-    """The converted file, the identity of the input and what was seen."""
-
-    path: Path
-    files: list[dict[str, Any]]
-    names: dict[str, str]
-    seen: Seen
 
 
 def find_files(source: str) -> list[Path]:
@@ -97,18 +72,20 @@ def _download(name: str) -> str:
         raise ResourceError(what, kind="source-unreachable", fix=fix) from None
 
 
-def convert(spec: Spec, paths: list[Path], folder: Path) -> Converted:
+def convert(
+    spec: Spec, paths: list[Path], target: Path
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Write the documents to `target`; the identity of the input and, for people, its names."""
     by_hash = {sha256_file(path): path for path in reversed(paths)}
-    seen, target = Seen(), folder / "documents.parquet"
     identity = []
     with pq.ParquetWriter(target, _SCHEMA, compression="zstd") as writer:
         for sha256, path in sorted(by_hash.items()):
             rows = 0
-            for table in _tables(_documents(spec, path, seen)):
+            for table in _tables(_documents(spec, path)):
                 writer.write_table(table)
                 rows += table.num_rows
             identity.append({"sha256": sha256, "size": path.stat().st_size, "rows": rows})
-    return Converted(target, identity, {str(p): s for s, p in by_hash.items()}, seen)
+    return identity, {str(path): sha256 for sha256, path in by_hash.items()}
 
 
 def _tables(documents: Iterator[tuple[str | None, ...]]) -> Iterator[pa.Table]:
@@ -132,7 +109,7 @@ def _table(rows: list[tuple[str | None, ...]]) -> pa.Table:
 Bad = Callable[[str, Any, str], InputError]
 
 
-def _documents(spec: Spec, path: Path, seen: Seen) -> Iterator[tuple[str | None, ...]]:
+def _documents(spec: Spec, path: Path) -> Iterator[tuple[str | None, ...]]:
     columns = spec.columns.named()
     needed = [kind for kind in ("text", "id", spec.split.by) if kind in columns]
     for number, row in enumerate(rows_of(path, columns, needed), 1):
@@ -141,11 +118,7 @@ def _documents(spec: Spec, path: Path, seen: Seen) -> Iterator[tuple[str | None,
         ident = _ident(row["id"], bad) if "id" in row else _hashed(text or "", url or "")
         timed = row.get("time") is not None or spec.split.by == "time"
         date = _time(row.get("time"), bad) if timed else None
-        dump = _side(spec, ident, date, row.get("dump"), seen, bad)
-        seen.documents[dump] += 1
-        if len(text or "") > len(seen.longest.get(dump, "")):
-            seen.longest[dump] = text or ""
-        yield ident, dump, url, text, date
+        yield ident, _side(spec, ident, date, row.get("dump"), bad), url, text, date
 
 
 def _text(row: dict[str, Any], kind: str, bad: Bad) -> str | None:
@@ -174,18 +147,21 @@ def _time(value: Any, bad: Bad) -> str:
         raise bad("time", value, "a time, such as 2024-01-31T12:00:00") from None
 
 
-def _side(spec: Spec, ident: str, date: str | None, dump: Any, seen: Seen, bad: Bad) -> str:
+def _side(spec: Spec, ident: str, date: str | None, dump: Any, bad: Bad) -> str:
     if spec.split.by == "dump":
         if not isinstance(dump, str) or dump_order(dump) is None:
             raise bad("dump", dump, "CC-MAIN-YYYY-WW")
         return dump
     if spec.split.by == "time" and date is not None:
-        seen.first, seen.last = min(seen.first or date, date), max(seen.last, date)
         return VALIDATION if date >= spec.split.moment() else TRAIN
-    key = hashlib.sha256(f"{spec.seed}:{ident}".encode("utf-8", "surrogatepass")).digest()
-    share = int.from_bytes(key[:8]) / _WIDTH
-    seen.smallest = min(seen.smallest, share)
+    share = share_of(spec.seed, ident)
     return VALIDATION if share < spec.split.share else TRAIN
+
+
+def share_of(seed: int, ident: str) -> float:
+    """The hash of an id, from 0 to 1: documents below the share asked for are validation."""
+    key = hashlib.sha256(f"{seed}:{ident}".encode("utf-8", "surrogatepass")).digest()
+    return int.from_bytes(key[:8]) / _WIDTH
 
 
 def _bad(path: Path, number: int, kind: str, value: Any, expected: str) -> InputError:
