@@ -126,7 +126,7 @@ def kind_of(lock: Lock) -> str:
     kinds = {data.configs: name for name, data in CATALOGUE.items() if len(data.configs) > 1}
     if tuple(lock.configs) in kinds:
         return kinds[tuple(lock.configs)]
-    return "dm_math" if "combinations" in lock.notes else "documents"
+    return "dm_math" if "combinations" in lock.notes else "fineweb"
 
 
 def record_of(dataset: Any, config: str, row: dict[str, Any]) -> dict[str, Any]:
