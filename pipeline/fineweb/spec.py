@@ -77,7 +77,20 @@ class Hub:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spec(TokenizerKeys):
+class DocumentKeys(TokenizerKeys):
+    """What documents of your own share with FineWeb-Edu."""
+
+    seed: int = 1729
+    url_folding: Literal["standard", "aggressive"] = "standard"
+    duplicates: Duplicates = "drop"
+    near_duplicates: NearMode = "report"
+    near_engine: NearEngine = "rensa"
+    shard_rows: int = 4_096
+    unit_bytes: int = field(default=1 << 25, metadata=UNHASHED)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spec(DocumentKeys):
     """Everything that decides the dataset, with the input's content."""
 
     source: Literal["sample", "hub"] = field(metadata=UNHASHED)
@@ -89,13 +102,6 @@ class Spec(TokenizerKeys):
     train_rows: int = 183_104
     validation_rows: int = 2_048
     allow_fewer: bool = False
-    seed: int = 1729
-    url_folding: Literal["standard", "aggressive"] = "standard"
-    duplicates: Duplicates = "drop"
-    near_duplicates: NearMode = "report"
-    near_engine: NearEngine = "rensa"
-    shard_rows: int = 4_096
-    unit_bytes: int = field(default=1 << 25, metadata=UNHASHED)
 
     def __post_init__(self) -> None:
         for key in ("train_rows", "validation_rows", "shard_rows", "unit_bytes"):

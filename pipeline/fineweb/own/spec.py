@@ -13,7 +13,6 @@ from typing import Any, Literal
 from tangobench.errors import UsageError
 from tangobench.pipeline.core.spec import UNHASHED, bad_value
 from tangobench.pipeline.fineweb import spec as fineweb
-from tangobench.pipeline.tokenizer import TokenizerKeys
 
 TRAIN, VALIDATION = "CC-MAIN-0001-01", "CC-MAIN-0002-01"  # the sides of a split without dumps
 
@@ -85,7 +84,7 @@ def in_order(value: Any) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spec(TokenizerKeys):
+class Spec(fineweb.DocumentKeys):
     """Everything that decides the dataset, with the input's content."""
 
     files: str = field(default="", metadata=UNHASHED)
@@ -96,13 +95,6 @@ class Spec(TokenizerKeys):
     train_rows: int = 1_000_000_000
     validation_rows: int = 1_000_000_000
     """At most so many rows; the defaults take all there are."""
-    seed: int = 1729
-    url_folding: Literal["standard", "aggressive"] = "standard"
-    duplicates: fineweb.Duplicates = "drop"
-    near_duplicates: fineweb.NearMode = "report"
-    near_engine: fineweb.NearEngine = "rensa"
-    shard_rows: int = 4_096
-    unit_bytes: int = field(default=1 << 25, metadata=UNHASHED)
 
     def __post_init__(self) -> None:
         needed = {"time": self.columns.time, "dump": self.columns.dump, "hash": ""}[self.split.by]
