@@ -13,8 +13,7 @@ import io
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -26,9 +25,9 @@ from tangobench.pipeline.core.remote import Patience, is_http
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
 from tangobench.pipeline.fineweb.sources.hub import (
     cache_folder,
-    cached,
     changed,
     hint,
+    located,
     part_path,
     require_commit,
 )
@@ -40,25 +39,28 @@ _TAIL: Final = 8  # the length of the footer, and the end mark
 
 
 def download(listing: Listing, reporter: Reporter, seconds: float) -> Listing:
+    """The files of the hub as files of its cache; those that it lacks are fetched into it."""
     repository, commit = listing.origin.get("repository", ""), listing.origin.get("commit", "")
-    afar = [file for file in listing.files if file.url.startswith("hf://")]
-    missing = [file for file in afar if cached(repository, commit, file) is None]
-    if missing:
+    if missing := _afar(listing):
         needed = sum(map(_travels, missing))
         if needed > free_bytes(cache_folder(repository)):
             raise _no_room(repository, needed)
         try:
             Transfer(repository, commit, reporter, seconds).run(missing)
         except ResourceError as error:
-            lacks = [file.name for file in missing if cached(repository, commit, file) is None]
+            lacks = [file.name for file in _afar(located(listing))]
             raise ResourceError(
-                f"{error.message}; of {len(afar)} files the cache lacks {', '.join(lacks)}",
+                f"{error.message}; of {len(listing.files)} files the cache lacks "
+                f"{', '.join(lacks)}",
                 kind=error.kind,
                 fix=f"{error.fix}; or, {hint(repository, commit, lacks)}",
                 missing=lacks,
             ) from error
-    here = {file.name: replace(file, url=str(cached(repository, commit, file))) for file in afar}
-    return Listing([here.get(file.name, file) for file in listing.files], listing.origin)
+    return located(listing)
+
+
+def _afar(listing: Listing) -> list[SourceFile]:
+    return [file for file in located(listing).files if file.url.startswith("hf://")]
 
 
 def _travels(file: SourceFile) -> int:
@@ -107,7 +109,7 @@ class Transfer:
         while not self._stop.is_set():
             try:
                 return self._once(file, patience)
-            except TangobenchError:
+            except (TangobenchError, CancelledError):
                 raise
             except Exception as error:
                 if isinstance(error, OSError) and error.errno in FULL:
@@ -130,8 +132,6 @@ class Transfer:
             return self._fetch_part(file, remote, patience)
         if remote.xet_file_data is None or not is_xet_available():
             self._fetch(file, remote, patience)
-            if self._stop.is_set():
-                return
         # Xet's own transfer, or only a link to the blob that is there now.
         hf_hub_download(
             self._repository,
@@ -166,13 +166,10 @@ class Transfer:
         with exclusive(blob.with_name(f"{remote.etag}.tangobench.lock"), wait_seconds=_FOREVER):
             if blob.exists() and blob.stat().st_size != remote.size:
                 blob.unlink()  # cut short since it was downloaded
-            while not blob.exists() and not self._stop.is_set():
+            while not blob.exists():
                 continued = partial.exists()
                 with partial.open("ab") as target:
-                    while target.tell() < remote.size and not self._stop.is_set():
-                        self._append(target, remote, patience)
-                if self._stop.is_set():
-                    return
+                    self._append(target, remote, patience, stop=remote.size)
                 if partial.stat().st_size == remote.size and (
                     file.sha256 is None or sha256_file(partial) == file.sha256
                 ):
@@ -186,56 +183,49 @@ class Transfer:
         """The footer and the first row groups, in a file with a hole between them."""
         place = part_path(self._repository, self._commit, file)
         partial = place.with_name(f"{place.name}.incomplete")
-        with exclusive(place.with_name(f"{place.name}.lock"), wait_seconds=_FOREVER):
-            end = self._range(remote, patience, remote.size - _TAIL, remote.size)
-            footer = remote.size - _TAIL - int.from_bytes(end[:4], "little")
-            tail = self._range(remote, patience, max(footer, 0), remote.size)
-            if self._stop.is_set():
-                return
-            stop = _end_of_groups(file, tail)
-            with partial.open("ab") as target:  # longer if it was interrupted before its new name
-                while target.tell() < stop and not self._stop.is_set():
-                    self._append(target, remote, patience, stop=stop)
-            if not self._stop.is_set():
-                with partial.open("r+b") as target:
-                    target.seek(footer)
-                    target.write(tail)
-                partial.rename(place)
 
-    def _range(self, remote: Any, patience: Patience, start: int, stop: int) -> bytes:
-        found = io.BytesIO()
-        while start + found.tell() < stop and not self._stop.is_set():
-            self._append(found, remote, patience, base=start, stop=stop)
-        return found.getvalue()
+        def end_from(start: int) -> bytes:
+            found = io.BytesIO()
+            self._append(found, remote, patience, base=start, stop=remote.size)
+            return found.getvalue()
+
+        with exclusive(place.with_name(f"{place.name}.lock"), wait_seconds=_FOREVER):
+            length = int.from_bytes(end_from(remote.size - _TAIL)[:4], "little")
+            footer = max(0, remote.size - _TAIL - length)
+            tail = end_from(footer)
+            with partial.open("ab") as target:  # longer if it was interrupted before its new name
+                self._append(target, remote, patience, stop=_end_of_groups(file, tail))
+            with partial.open("r+b") as whole:
+                whole.seek(footer)
+                whole.write(tail)
+            partial.rename(place)
 
     def _append(
-        self, target: Any, remote: Any, patience: Patience, *, base: int = 0, stop: int = 0
+        self, target: Any, remote: Any, patience: Patience, *, stop: int, base: int = 0
     ) -> None:
-        """One request for what `target` lacks of the file from `base` to `stop` (0: its end)."""
+        """Ask for what `target` lacks of the file from `base` to `stop`, until it has it."""
         from huggingface_hub.utils._headers import build_hf_headers
         from huggingface_hub.utils._http import get_session, hf_raise_for_status
 
         headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
         if urlsplit(remote.location).netloc != urlsplit(endpoint()).netloc:
             headers.pop("authorization", None)  # the token is the hub's, not its storage's
-        if (start := base + target.tell()) > 0 or stop:
-            headers["Range"] = f"bytes={start}-{stop - 1 if stop else ''}"
-        with get_session().stream("GET", remote.location, headers=headers) as response:
-            hf_raise_for_status(response)
-            if "Range" in headers and response.status_code != 206:
-                if stop:
-                    raise TimeoutError("the hub's storage does not answer ranges")
-                target.truncate(0)
-                target.seek(0)
-            before = target.tell()
-            for chunk in response.iter_bytes():  # of no fixed size, which would lose a last part
-                target.write(chunk)
-                self._arrived(len(chunk))
-                patience.progressed()
-                if self._stop.is_set():
-                    return
-        if target.tell() == before:
-            raise TimeoutError("the connection closed before its first byte")
+        while (start := base + target.tell()) < stop:
+            headers["Range"] = f"bytes={start}-{stop - 1}"
+            with get_session().stream("GET", remote.location, headers=headers) as response:
+                hf_raise_for_status(response)
+                if response.status_code != 206:
+                    if stop - base < remote.size:
+                        raise TimeoutError("the hub's storage does not answer ranges")
+                    target.truncate(start := 0)
+                for chunk in response.iter_bytes():  # of no fixed size: would lose a last part
+                    target.write(chunk)
+                    self._arrived(len(chunk))
+                    patience.progressed()
+                    if self._stop.is_set():
+                        raise CancelledError
+            if base + target.tell() == start:
+                raise TimeoutError("the connection closed before its first byte")
 
 
 def _end_of_groups(file: SourceFile, tail: bytes) -> int:

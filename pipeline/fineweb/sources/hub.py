@@ -2,8 +2,8 @@
 
 - The hub is pinned to a revision and reached through `HF_ENDPOINT`; a hub that answers with another
   revision is refused. Configs and their files are what the repository's own YAML says.
-- A commit never changes, so its listing is kept in the hub's own cache (`HF_HOME`). Without the
-  hub, the cache is used only if it holds every wanted file of that listing.
+- A commit never changes, so its listing is kept in the hub's own cache (`HF_HOME`) and used where
+  the hub cannot be reached; files that the cache has are read there.
 """
 
 from __future__ import annotations
@@ -57,15 +57,7 @@ class HubParts:
     def refused(self, why: str) -> InputError:
         """The error for a hub that answers, but not with these files."""
         fix = hint(self.repository, self.revision, self.patterns())
-        return InputError(f"{self._cannot} {why}", kind="hub-unavailable", fix=fix)
-
-    def unreachable(self, error: ResourceError, why: str, missing: list[str]) -> ResourceError:
-        return ResourceError(
-            f"{self._cannot} {error.message}; {why}",
-            kind="source-unreachable",
-            fix=f"{error.fix}; or, {hint(self.repository, self.revision, missing)}",
-            missing=missing,
-        )
+        return InputError(f"{self.cannot} {why}", kind="hub-unavailable", fix=fix)
 
     @property
     def pinned(self) -> bool:
@@ -73,7 +65,7 @@ class HubParts:
         return _FULL_ID.fullmatch(self.revision) is not None
 
     @property
-    def _cannot(self) -> str:
+    def cannot(self) -> str:
         return f"the hub at {endpoint()} cannot give {self.repository} at {self.revision}:"
 
     def patterns(self) -> list[str]:
@@ -141,8 +133,8 @@ def list_hub(wanted: HubParts, seconds: float) -> Listing:
         commit, tree = _tree(wanted, seconds)
         card = _card(wanted, commit, tree, seconds)
     except ResourceError as error:
-        return _whole_cache(wanted, error)
-    return Listing(wanted.of(commit, tree, card), _origin(wanted, commit, card))
+        commit, tree, card = _cached_listing(wanted, error)
+    return located(Listing(wanted.of(commit, tree, card), _origin(wanted, commit, card)))
 
 
 def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
@@ -244,29 +236,36 @@ def require_commit(repository: str, found: str, expected: str) -> None:
         raise InputError(what, kind="hub-moved", fix=fix, found=found, expected=expected)
 
 
-def _whole_cache(wanted: HubParts, error: ResourceError) -> Listing:
-    """The cache instead of the hub, if it is known to hold every wanted file."""
+def _cached_listing(wanted: HubParts, error: ResourceError) -> tuple[str, dict[str, Any], str]:
+    """The commit, its files and its card from the cache, instead of the hub's."""
     from huggingface_hub._tree_cache import read_tree_cache
 
     folder = cache_folder(wanted.repository)
     reference = folder / "refs" / wanted.revision
     commit = reference.read_text().strip() if reference.is_file() else wanted.revision
-    tree = read_tree_cache(str(folder), commit)
-    if tree is None:
-        why = "the cache has no listing of this revision"
-        raise wanted.unreachable(error, why, wanted.patterns()) from error
-    path = cached(wanted.repository, commit, SourceFile(_CARD, _CARD))
-    if path is None and _CARD in tree:
-        why = f"the cache lacks {_CARD}, which names the configs"
-        raise wanted.unreachable(error, why, [_CARD]) from error
-    card = _read_card(path)
-    files = wanted.of(commit, tree, card)
-    here = {file.name: cached(wanted.repository, commit, file) for file in files}
-    if missing := [name for name, path in here.items() if path is None]:
-        why = f"of {len(files)} files the cache lacks {', '.join(missing)}"
-        raise wanted.unreachable(error, why, missing) from error
-    found = [replace(file, url=str(here[file.name])) for file in files]
-    return Listing(found, _origin(wanted, commit, card))
+    tree = read_tree_cache(str(folder), commit) or {}
+    card = cached(wanted.repository, commit, SourceFile(_CARD, _CARD))
+    if not tree or (card is None and _CARD in tree):
+        missing = wanted.patterns() if not tree else [_CARD]
+        raise ResourceError(
+            f"{wanted.cannot} {error.message}; the cache lacks {', '.join(missing)}",
+            kind="source-unreachable",
+            fix=f"{error.fix}; or, {hint(wanted.repository, wanted.revision, missing)}",
+            missing=missing,
+        ) from error
+    return commit, tree, _read_card(card)
+
+
+def located(listing: Listing) -> Listing:
+    """The listing with the cache's own path of every file that it has."""
+    origin = listing.origin
+
+    def here(file: SourceFile) -> SourceFile:
+        path = cached(origin["repository"], origin["commit"], file)
+        return replace(file, url=str(path)) if path else file
+
+    files = [here(file) if file.url.startswith("hf://") else file for file in listing.files]
+    return Listing(files, origin)
 
 
 def cache_folder(repository: str) -> Path:
