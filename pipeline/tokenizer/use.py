@@ -18,7 +18,6 @@ import json
 import os
 import re
 from abc import abstractmethod
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -92,22 +91,14 @@ def read_definition(name: str) -> Definition:
 
 
 def _parsed(data: bytes, name: str) -> dict[str, Any]:
-    """A definition's JSON object; a key that occurs twice is refused."""
+    """A definition's JSON object; of a key that occurs twice, the last."""
     try:
-        found = json.loads(data, object_pairs_hook=_once)
+        found = json.loads(data)
         canonical_json(found)  # no NaN, no lone surrogate
     except (ValueError, RecursionError) as error:
         raise _not_a_tokenizer(name, str(error)) from None
     if not isinstance(found, dict):
         raise _not_a_tokenizer(name, "it is no JSON object")
-    return found
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key {twice!r} occurs twice")
     return found
 
 
