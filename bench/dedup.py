@@ -75,9 +75,8 @@ def columns(start: int, stop: int) -> dict[str, Any]:
     return made
 
 
-def synthetic(args: list[int], store: Store) -> Output:
+def synthetic(start: int, stop: int, parts: int, store: Store) -> Output:
     del store
-    start, stop, parts = args
     made = columns(start, stop)
     count = stop - start
     ids = pa.array(mix(np.arange(start, stop, dtype=np.uint64))).cast(pa.large_string())
@@ -134,7 +133,7 @@ def own(rows: int) -> dict[str, Any]:
     job = Job(open_store(str(STORE)))
     parts = partitions_for(rows)
     units = [
-        Unit(f"{start}", [start, min(rows, start + UNIT), parts]) for start in range(0, rows, UNIT)
+        Unit(f"{start}", (start, min(rows, start + UNIT), parts)) for start in range(0, rows, UNIT)
     ]
     keys = job.run(Stage("synthetic", 1, synthetic), units)
     numbered = number_units((read_sample(n, n + 1) for n in range(len(keys))), keys)
@@ -151,9 +150,7 @@ def own(rows: int) -> dict[str, Any]:
         for partition, _, _, count in record.result["outcomes"]
         if partition == "train"
     )
-    late = sum(
-        int((columns(u.inputs[0], u.inputs[1])["dump"] > TRAIN_THROUGH).sum()) for u in units
-    )
+    late = sum(int((columns(*u.args[:2])["dump"] > TRAIN_THROUGH).sum()) for u in units)
     began = time.process_time()
     leaks = audit_leaks(job, decided, decisions)["shared_keys"]
     audited = time.process_time() - began

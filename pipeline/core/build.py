@@ -1,7 +1,7 @@
 """Builds: stages of independent units, each a pure function of its inputs.
 
-- A unit's key is the digest of (stage name, stage version, `key()` of its arguments); a finished
-  unit is found again under its key, so the same command resumes where a killed one stopped.
+- A unit's key is the digest of (stage name, stage version, its arguments); a finished unit is found
+  again under its key, so the same command resumes where a killed one stopped.
 - A unit returns one whole object and a small JSON record, never data through the runner.
 - Where and how units run (processes, Prefect, Dask) cannot change a byte: results are ordered.
 """
@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar
+from typing import Any, Final, Generic, Protocol, TypedDict, TypeVar, TypeVarTuple
 
 from tangobench.errors import ResourceError, TangobenchError
 from tangobench.pipeline.core import shards
@@ -26,7 +26,7 @@ from tangobench.pipeline.core.remote import PATIENCE
 from tangobench.pipeline.core.store import R, R_co, Store
 from tangobench.pipeline.core.store import Record as Record  # noqa: PLC0414 - re-exported
 
-A = TypeVar("A")
+Args = TypeVarTuple("Args")
 Item = TypeVar("Item")
 Value = TypeVar("Value")
 
@@ -69,18 +69,17 @@ class Output(Generic[R_co]):
 
 
 class Arguments:
-    """Base of frozen dataclasses that are a stage's arguments; they can be pickled."""
+    """Base of frozen dataclasses that are arguments of a stage, or in them; they can be pickled."""
 
     __slots__ = ()
 
-    def plain(self) -> dict[str, Any]:
-        """The fields by name; lists of numbers are not copied."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
-
     def key(self) -> Any:
         """What decides the output, as JSON: all fields in order, or the one, but never a place."""
-        values = [_key(value) for value in self.plain().values()]
-        return values if len(values) > 1 else values[0]
+        return _keys([getattr(self, f.name) for f in dataclasses.fields(self)])  # type: ignore[arg-type]
+
+
+def _keys(values: Sequence[Any]) -> Any:
+    return [_key(value) for value in values] if len(values) > 1 else _key(values[0])
 
 
 def _key(value: Any) -> Any:
@@ -123,38 +122,33 @@ def shard_unit(columns: dict[str, shards.Column], *, batch_rows: int) -> Streame
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One independent piece of a stage, best made by `Stage.unit`.
-
-    `inputs` (`Arguments` or JSON values) decide the output; the function receives `args` instead
-    if there are any. `weight` is the relative cost.
-    """
+    """One independent piece of a stage, made by `Stage.unit`; `weight` is its relative cost."""
 
     label: str
-    inputs: Any
-    args: Any = None
+    args: tuple[Any, ...]
     weight: float = 1.0
-
-    def key(self) -> Any:
-        return self.inputs.key() if isinstance(self.inputs, Arguments) else self.inputs
 
 
 @dataclass(frozen=True, slots=True)
-class Stage(Generic[A, R_co]):
-    """A named step; raise `version` whenever its output may change for equal inputs."""
+class Stage(Generic[*Args, R_co]):
+    """A named step; raise `version` whenever its output may change for equal arguments.
+
+    These decide the output: JSON, or `Arguments`, which may carry a place or the like as well.
+    """
 
     name: str
     version: int
-    run: Callable[[A, Store], Output[R_co] | Streamed[R_co]]
+    run: Callable[[*Args, Store], Output[R_co] | Streamed[R_co]]
 
-    def unit(self, label: str, args: A, weight: float = 1.0) -> Unit:
-        return Unit(label, args, None, weight)
+    def unit(self, label: str, *args: *Args, weight: float = 1.0) -> Unit:
+        return Unit(label, args, weight)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """A unit with all that a worker needs to run it anywhere."""
 
-    stage: Stage[Any, Any]
+    stage: Stage[*tuple[Any, ...], Any]
     unit: Unit
     key: str
     store: Store
@@ -197,7 +191,7 @@ def _attempt(task: Task) -> tuple[Record[Any], bool]:
         return record, True
     unit = task.unit
     try:
-        output = task.stage.run(unit.inputs if unit.args is None else unit.args, task.store)
+        output = task.stage.run(*unit.args, task.store)
         if isinstance(output, Streamed):
             return task.store.put_streamed(task.key, output.write, output.size), False
         return task.store.put(task.key, output.data, output.result), False
@@ -258,11 +252,11 @@ class Job:
     def say(self, line: str) -> None:
         self.reporter.say(line)
 
-    def run(self, stage: Stage[Any, R], units: Sequence[Unit]) -> list[Record[R]]:
+    def run(self, stage: Stage[*Args, R], units: Sequence[Unit]) -> list[Record[R]]:
         """All records of a stage, in the order of its units."""
         kind, _, step = stage.name.partition("-")
         shown = f"{self.name or kind}-{step}" if step else kind  # the dataset's name, not its kind
-        keys = (digest([stage.name, stage.version, unit.key()]) for unit in units)
+        keys = (digest([stage.name, stage.version, _keys(unit.args)]) for unit in units)
         tasks = [Task(stage, u, key, self.store, shown) for u, key in zip(units, keys, strict=True)]
         self.reporter.start(shown, len(units), sum(unit.weight for unit in units))
         records: list[Record[R]] = []

@@ -110,7 +110,7 @@ def _draw_units(seed: int, groups: list[Group], identity: dict[str, Any]) -> lis
         stages.DRAW.unit(
             f"{group.config} {group.split} {start} – {stop}",
             stages.DrawArgs(identity, seed, group.config, group.split, start, stop),
-            (stop - start) * seconds(group),
+            weight=(stop - start) * seconds(group),
         )
         for group in groups
         for start, stop in chain.from_iterable(cut(group))

@@ -76,7 +76,7 @@ def read_units(source: str, groups: Sequence[Group]) -> list[Unit]:
         status = path.stat()
         file = File(path, status.st_size, status.st_mtime_ns)
         args = ReadArgs(file, name, group.split, group.each)
-        units.append(READ.unit(f"{group.split} {name}", args, file.size))
+        units.append(READ.unit(f"{group.split} {name}", args, weight=file.size))
     return units
 
 
@@ -84,8 +84,8 @@ def identity(units: Sequence[Unit], records: Sequence[Record[ReadResult]]) -> di
     """What the lock says of the source."""
     contents = {}  # a file is read once for each split
     for unit, record in zip(units, records, strict=True):
-        name, size, result = unit.inputs.name, unit.inputs.file.size, record.result
-        contents[name] = [name, result["sha256"], size, result["examples"]]
+        args, result = unit.args[0], record.result
+        contents[args.name] = [args.name, result["sha256"], args.file.size, result["examples"]]
     return {"files": "mathematics_dataset-v1.0", "contents": [*contents.values()]}
 
 

@@ -62,7 +62,7 @@ def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, 
     if source is not None:
         from tangobench.pipeline.dm_math.files import read_units  # loads the generator and SymPy
 
-        sizes = [file.size for file in {unit.inputs.file for unit in read_units(source, groups)}]
+        sizes = [file.size for file in {unit.args[0].file for unit in read_units(source, groups)}]
         line = f"files    {len(sizes):,} of {source}; each is checked line by line"
         core = 5 + sum(sizes) / 20_000_000
         return needs | {"read_bytes": sum(sizes), "core_seconds": core, "lines": [line]}

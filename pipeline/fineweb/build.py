@@ -79,7 +79,7 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     chosen = choose(spec, job)
     tokenizer = chosen.load(job.store)
     inputs = find_inputs(spec, source, job, chosen)
-    todo = [KEYS.unit(args.reading.label, args, args.reading.size) for args in inputs.units]
+    todo = [KEYS.unit(args.reading.label, args, weight=args.reading.size) for args in inputs.units]
     keys = job.run(KEYS, todo)
     units = number_units((args.reading for args in inputs.units), keys)
     units = resolve(job, units, keys, train_through=spec.last_train, duplicates=spec.duplicates)
@@ -283,14 +283,16 @@ def _encode(
         ranges, count, _ = levels
         wave = Wave(start, min(_RANGE, start + step), count if ranges == 1 else ranges)
         args = (
-            encode.TokensArgs(
-                unit=unit,
-                first_index=first,
-                wave=wave,
-                width=spec.context,
-                windows=spec.validation_rows,
-                seed=spec.seed,
-                tokenizer=tokenizer,
+            (
+                encode.TokensArgs(
+                    unit=unit,
+                    first_index=first,
+                    wave=wave,
+                    width=spec.context,
+                    windows=spec.validation_rows,
+                    seed=spec.seed,
+                    tokenizer=tokenizer,
+                ),
             )
             for unit, first in zip(units, first_index, strict=True)
         )
@@ -335,7 +337,9 @@ def _train(
             wave, bucket = places[at]
             pieces.append(wave.piece(bucket, skip, take))
         args = encode.ShardArgs(width=width, kind=kind, pieces=tuple(pieces))
-        units.append(encode.SHARDS.unit(f"train rows {first}-{stop - 1}", args, stop - first))
+        units.append(
+            encode.SHARDS.unit(f"train rows {first}-{stop - 1}", args, weight=stop - first)
+        )
     counts = {"train": count * width, "train_tail": 0, "train_beyond": 0}
     rest = int(totals.sum()) - count * width
     counts["train_tail" if count < rows else "train_beyond"] = rest
@@ -360,5 +364,5 @@ def _validation(
     for first in range(0, max(1, len(windows)), spec.shard_rows):
         some = tuple(windows[first : first + spec.shard_rows])
         args = encode.ShardArgs(width=spec.context, kind=kind, windows=some)
-        todo.append(encode.SHARDS.unit(f"validation rows {first}-", args, len(some)))
+        todo.append(encode.SHARDS.unit(f"validation rows {first}-", args, weight=len(some)))
     return todo, len(windows)

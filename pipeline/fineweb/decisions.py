@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final, TypedDict
 
@@ -23,7 +22,7 @@ import xxhash
 
 from tangobench.errors import CorruptionError
 from tangobench.pipeline.core import build, shards
-from tangobench.pipeline.core.build import Arguments, Job, Output, Record, SideFile, Stage, Streamed
+from tangobench.pipeline.core.build import Job, Output, Record, SideFile, Stage, Streamed
 from tangobench.pipeline.core.hashing import RowsHasher, Sink
 from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.store import Store
@@ -48,14 +47,6 @@ _NAMED: Final = 5
 MOST_FILES: Final = 128  # files: more would be a range read per file and unit, for nothing
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionsArgs(Arguments):
-    """A unit, and into how many files decisions are partitioned."""
-
-    unit: DocumentUnit
-    parts: int
-
-
 class DecisionsResult(Sections):
     """Counts; `outcomes` are (partition, kept, reason, documents), `dumps` of training.
 
@@ -73,15 +64,16 @@ class DecisionsResult(Sections):
     part_rows: list[int]
 
 
-def write_decisions(args: DecisionsArgs, store: Store) -> Output[DecisionsResult]:
-    documents = args.unit.load(store)
-    order, cuts = _by_part(documents, args.parts)
+def write_decisions(unit: DocumentUnit, parts: int, store: Store) -> Output[DecisionsResult]:
+    """The decisions on a unit's documents, to be published in `parts` files."""
+    documents = unit.load(store)
+    order, cuts = _by_part(documents, parts)
     columns = {name: column.take(order) for name, column in _columns(documents).items()}
     data, bounds = shards.pack_ranges(columns, cuts)
     train, found = documents.partition == TRAIN, []
     for side in (train, documents.partition == VALIDATION):
         linked = side & (documents.status == FINE)
-        keys, ends = key_rows(documents.url, documents.content, linked, args.parts)
+        keys, ends = key_rows(documents.url, documents.content, linked, parts)
         bounds += [bounds[-1] + keys.itemsize * end for end in ends[1:]]
         found.append(keys)
     kinds = np.stack([documents.partition, documents.kept, documents.reason], axis=1)
@@ -93,7 +85,7 @@ def write_decisions(args: DecisionsArgs, store: Store) -> Output[DecisionsResult
     ]
     result: DecisionsResult = {
         "rows": len(documents),
-        "repeated": args.unit.rows - len(documents),
+        "repeated": unit.rows - len(documents),
         "train_keys": len(found[0]),
         "validation_keys": len(found[1]),
         "train_bytes": int(documents.size[train & documents.kept].sum()),
@@ -225,8 +217,8 @@ def decide(
     job: Job, units: Sequence[DocumentUnit]
 ) -> tuple[list[Record[DecisionsResult]], list[SideFile]]:
     parts = min(MOST_FILES, max(1, -(-bounds_of(units)[-1] // FILE_ROWS)))
-    records = run_units(job, DECISIONS, units, (DecisionsArgs(unit, parts) for unit in units))
-    files = run_parts(job, FILES, "decisions", (sections(records, part) for part in range(parts)))
+    records = run_units(job, DECISIONS, units, ((unit, parts) for unit in units))
+    files = run_parts(job, FILES, "decisions", ((sections(records, n),) for n in range(parts)))
     return records, side_files("decisions", "hash", files)
 
 
@@ -266,14 +258,6 @@ def train_dumps(records: Sequence[Record[DecisionsResult]]) -> dict[str, int]:
     return dict(sorted(totals.items()))
 
 
-@dataclass(frozen=True, slots=True)
-class AuditArgs(Arguments):
-    """The same hash partitions of validation's keys and of training's, of every unit with any."""
-
-    validation: tuple[Section, ...]
-    train: tuple[Section, ...]
-
-
 class AuditResult(TypedDict):
     """How many distinct keys both have, and where some of them are: a section, a document."""
 
@@ -281,14 +265,19 @@ class AuditResult(TypedDict):
     near: list[tuple[int, int]]
 
 
-def find_leaks(args: AuditArgs, store: Store) -> Output[AuditResult]:
-    """Keys of training documents that some validation document has too."""
-    late = _key_rows(args.validation, store)
+def find_leaks(
+    validation: tuple[Section, ...], train: tuple[Section, ...], store: Store
+) -> Output[AuditResult]:
+    """Keys of training documents that some validation document has too.
+
+    They are the same hash partitions of validation's keys and of training's, of every unit.
+    """
+    late = _key_rows(validation, store)
     order = np.argsort(late["high"])
     high = np.append(late["high"][order], np.uint64(0))  # a place for what is above all others
     shared: set[tuple[int, int]] = set()
     near: list[tuple[int, int]] = []
-    for number, section in enumerate(args.train):
+    for number, section in enumerate(train):
         keys = _key_rows([section], store)
         first = np.searchsorted(high[:-1], keys["high"])
         alike = np.flatnonzero(high[first] == keys["high"])  # none, unless it leaks
@@ -317,7 +306,7 @@ def audit_leaks(
     total = sum(record.result["validation_keys"] for record in late)
     cuts = np.linspace(0, parts, min(parts, -(-total // TOGETHER)) + 1).astype(int).tolist()
     args = (
-        AuditArgs(sections(late, 2 * parts + a, b - a), sections(early, parts + a, b - a))
+        (sections(late, 2 * parts + a, b - a), sections(early, parts + a, b - a))
         for a, b in pairwise(cuts)
     )
     checks = run_parts(job, AUDIT, "keys", args)

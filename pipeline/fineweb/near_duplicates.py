@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ import xxhash
 
 from tangobench.errors import UsageError
 from tangobench.pipeline.core import build, shards
-from tangobench.pipeline.core.build import Arguments, Job, Output, SideFile, Stage
+from tangobench.pipeline.core.build import Job, Output, SideFile, Stage
 from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.store import Store
 from tangobench.pipeline.fineweb.decisions import publish_tables, side_files
@@ -146,15 +146,6 @@ def band_keys(rows: NDArray) -> NDArray:
     return keys
 
 
-@dataclass(frozen=True, slots=True)
-class SignArgs(Arguments):
-    """A unit, who signs, and in how many files pairs are published."""
-
-    unit: DocumentUnit
-    engine: NearEngine
-    parts: int
-
-
 class SignResult(Sections):
     """Kept documents of both sides.
 
@@ -166,20 +157,23 @@ class SignResult(Sections):
     train: int
 
 
-def sign_unit(args: SignArgs, store: Store) -> Output[SignResult]:
-    documents = args.unit.load(store)
+def sign_unit(
+    unit: DocumentUnit, engine: NearEngine, parts: int, store: Store
+) -> Output[SignResult]:
+    """The signatures of a unit's kept documents; pairs will be published in `parts` files."""
+    documents = unit.load(store)
     kept = documents.where(documents.kept)
     minima = np.empty((len(kept), PERMUTATIONS), np.uint32)
-    for place, texts in args.unit.texts_of(kept):
-        minima[place] = signatures(texts, args.engine)
-    numbers = kept.row + args.unit.base
+    for place, texts in unit.texts_of(kept):
+        minima[place] = signatures(texts, engine)
+    numbers = kept.row + unit.base
 
     def signed(at: NDArray) -> dict[str, shards.Packable]:
         names = kept.ident.take(pa.array(at))
         return {"document": numbers[at], "minima": minima[at].reshape(-1), "id": names}
 
     early, late = (np.flatnonzero((kept.partition == VALIDATION) == side) for side in (False, True))
-    order, cuts = by_part(numbers[late] % args.parts, args.parts)
+    order, cuts = by_part(numbers[late] % parts, parts)
     data, bounds = shards.pack_sections(
         [
             signed(early),
@@ -191,23 +185,17 @@ def sign_unit(args: SignArgs, store: Store) -> Output[SignResult]:
     return Output(data, {"validation": len(late), "train": len(early), "bounds": bounds})
 
 
-@dataclass(frozen=True, slots=True)
-class FirstArgs(Arguments):
-    """One band of the validation documents and of the training documents of all units."""
-
-    validation: tuple[Section, ...]
-    train: tuple[Section, ...]
-
-
-def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
-    """For each validation document the first training document with the same key in this band.
+def first_matches(
+    validation: tuple[Section, ...], train: tuple[Section, ...], store: Store
+) -> Output[Sections]:
+    """For each validation document the first training document with the same key in one band.
 
     A section per training unit; `training` is a place among the unit's signed training documents.
     """
-    late = [shards.read(section, store) for section in args.validation]
+    late = [shards.read(section, store) for section in validation]
     keys, owner = np.unique(np.concatenate([part["keys"] for part in late]), return_inverse=True)
     unit, first = np.full(len(keys), -1), np.zeros(len(keys), np.int64)
-    for number, section in enumerate(args.train):
+    for number, section in enumerate(train):
         found, place = np.unique(shards.read(section, store)["keys"], return_index=True)
         at = np.minimum(np.searchsorted(keys, found), len(keys) - 1)
         new = (keys[at] == found) & (unit[at] < 0)
@@ -216,26 +204,19 @@ def first_matches(args: FirstArgs, store: Store) -> Output[Sections]:
     rows["validation"] = np.concatenate([part["document"] for part in late])
     rows["training"] = first[owner]
     order = np.argsort(unit[owner], kind="stable")
-    cuts = np.searchsorted(unit[owner][order], np.arange(len(args.train) + 1)).tolist()
+    cuts = np.searchsorted(unit[owner][order], np.arange(len(train) + 1)).tolist()
     data, bounds = shards.pack_ranges({"rows": rows[order]}, cuts)
     return Output(data, {"bounds": bounds})
 
 
-@dataclass(frozen=True, slots=True)
-class MatchArgs(Arguments):
-    """A unit's candidates of each band and its signed training documents."""
-
-    candidates: tuple[Section, ...]
-    train: Section
-    parts: int
-
-
-def match_unit(args: MatchArgs, store: Store) -> Output[Sections]:
-    """A unit's pairs with the training document's id and minima, by file."""
-    rows = np.concatenate([shards.read(section, store)["rows"] for section in args.candidates])
+def match_unit(
+    candidates: tuple[Section, ...], train: Section, parts: int, store: Store
+) -> Output[Sections]:
+    """A unit's pairs with the id and minima of its signed training document, by file."""
+    rows = np.concatenate([shards.read(section, store)["rows"] for section in candidates])
     rows = np.unique(rows)  # a pair is a candidate in every band that it shares
-    order, cuts = by_part(rows["validation"] % args.parts, args.parts)
-    rows, mine = rows[order], shards.read(args.train, store)
+    order, cuts = by_part(rows["validation"] % parts, parts)
+    rows, mine = rows[order], shards.read(train, store)
     at = rows["training"].copy()
     rows["training"] = mine["document"][at]
     minima = mine["minima"].reshape(-1, PERMUTATIONS)[at]
@@ -247,27 +228,21 @@ def match_unit(args: MatchArgs, store: Store) -> Output[Sections]:
     return Output(data, {"bounds": bounds})
 
 
-@dataclass(frozen=True, slots=True)
-class PairsArgs(Arguments):
-    """One file's pairs of all units, and its signed validation documents."""
-
-    pairs: tuple[Section, ...]
-    validation: tuple[Section, ...]
-
-
 class PairsResult(build.TableResult):
     """`twins` are validation documents with a near twin."""
 
     twins: int
 
 
-def write_pairs(args: PairsArgs, store: Store) -> build.Streamed[PairsResult]:
+def write_pairs(
+    pairs: tuple[Section, ...], validation: tuple[Section, ...], store: Store
+) -> build.Streamed[PairsResult]:
     """One published file: the pairs by validation and then by training document, compared."""
-    found = [shards.read(section, store) for section in args.pairs]
+    found = [shards.read(section, store) for section in pairs]
     rows = np.concatenate([np.empty(0, _PAIR), *(part["rows"] for part in found)])
     twins = np.unique(rows["validation"])
     names, late = [_NO_TEXT], [np.empty((0, PERMUTATIONS), np.uint32)]
-    for part in (shards.read(section, store) for section in args.validation):
+    for part in (shards.read(section, store) for section in validation):
         at = np.flatnonzero(np.isin(part["document"], twins))
         names.append(shards.arrow_texts(part, "id").take(pa.array(at)))
         late.append(part["minima"].reshape(-1, PERMUTATIONS)[at])
@@ -292,20 +267,13 @@ def write_pairs(args: PairsArgs, store: Store) -> build.Streamed[PairsResult]:
     return build.Streamed(lambda sink: {**made.write(sink), "twins": len(twins)}, made.size)
 
 
-@dataclass(frozen=True, slots=True)
-class DropArgs(Arguments):
-    """The candidates of all bands and units, and the units' bounds."""
-
-    pairs: tuple[Section, ...]
-    bounds: tuple[int, ...]
-
-
-def list_drops(args: DropArgs, store: Store) -> Output[Sections]:
-    """Validation documents with a near twin, by unit."""
-    found = [shards.read(section, store)["rows"]["validation"] for section in args.pairs]
+def list_drops(
+    pairs: tuple[Section, ...], units: tuple[int, ...], store: Store
+) -> Output[Sections]:
+    """Validation documents with a near twin, by unit; `units` are the bounds of units."""
+    found = [shards.read(section, store)["rows"]["validation"] for section in pairs]
     twins = np.unique(np.concatenate([np.empty(0, np.int64), *found]))
-    cuts = np.searchsorted(twins, args.bounds).tolist()
-    data, bounds = shards.pack_ranges({"document": twins}, cuts)
+    data, bounds = shards.pack_ranges({"document": twins}, np.searchsorted(twins, units).tolist())
     return Output(data, {"bounds": bounds})
 
 
@@ -327,20 +295,19 @@ def audit(
         return list(units), {"mode": mode}, []
     bounds = bounds_of(units)
     parts = min(MOST_FILES, -(-bounds[-1] // FILE_ROWS))
-    signed = run_units(job, SIGN, units, (SignArgs(unit, engine, parts) for unit in units))
+    signed = run_units(job, SIGN, units, ((unit, engine, parts) for unit in units))
     late = [record for record in signed if record.result["validation"]]
     early = [(u, r) for u, r in zip(units, signed, strict=True) if late and r.result["train"]]
     records = [record for _, record in early]
     todo = (
-        FirstArgs(sections(late, 1 + BANDS + band), sections(records, 1 + band))
+        (sections(late, 1 + BANDS + band), sections(records, 1 + band))
         for band in range(BANDS if early else 0)
     )
     first = run_parts(job, FIRST, "band", todo)
-    args = (MatchArgs(sections(first, n), Section.of(r, 0), parts) for n, r in enumerate(records))
+    args = ((sections(first, n), Section.of(r, 0), parts) for n, r in enumerate(records))
     matched = run_units(job, MATCH, [unit for unit, _ in early], args)
     pairs = (
-        PairsArgs(sections(matched, part), sections(late, 1 + 2 * BANDS + part))
-        for part in range(parts)
+        (sections(matched, part), sections(late, 1 + 2 * BANDS + part)) for part in range(parts)
     )
     tables = run_parts(job, TABLES, "pairs", pairs)
     notes = {
@@ -351,7 +318,7 @@ def audit(
         "with_near_twin": sum(record.result["twins"] for record in tables),
     }
     if mode == "drop":
-        found = (section for n in range(len(early)) for section in sections(first, n))
-        (drops,) = job.run(DROPS, [DROPS.unit("all pairs", DropArgs(tuple(found), bounds))])
+        found = tuple(section for n in range(len(early)) for section in sections(first, n))
+        (drops,) = job.run(DROPS, [DROPS.unit("all pairs", found, bounds)])
         units = [replace(u, near=Section.of(drops, n)) for n, u in enumerate(units)]
     return list(units), notes, side_files("near_duplicates", "pairs", tables)

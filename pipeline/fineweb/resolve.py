@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tangobench.pipeline.core import shards
-from tangobench.pipeline.core.build import Arguments, Job, Nothing, Output, Record, Stage, Streamed
+from tangobench.pipeline.core.build import Job, Nothing, Output, Record, Stage, Streamed
 from tangobench.pipeline.core.hashing import Sink
 from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.store import Store
@@ -216,76 +216,61 @@ _COLUMNS: Final = (*_MEMBER, "document", "root")
 _LINKED: Final = ("kept", "reason", "repeated", "component_high", "component_low")
 
 
-@dataclass(frozen=True, slots=True)
-class GroupsArgs(Arguments):
-    """One partition of the keys of every unit, and the number of each unit's first document."""
-
-    keys: tuple[Section, ...]
-    bases: tuple[int, ...]
-
-
 class GroupsResult(TypedDict):
     """How many edges were found."""
 
     edges: int
 
 
-def find_groups(args: GroupsArgs, store: Store) -> Output[GroupsResult]:
-    found = [shards.read(section, store)["keys"] for section in args.keys]
+def find_groups(
+    keys: tuple[Section, ...], bases: tuple[int, ...], store: Store
+) -> Output[GroupsResult]:
+    """Edges of one partition of the keys of every unit, whose first documents are `bases`."""
+    found = [shards.read(section, store)["keys"] for section in keys]
     high = np.concatenate([rows["high"] for rows in found])
     low = np.concatenate([rows["low"] for rows in found])
-    numbered = zip(found, args.bases, strict=True)
+    numbered = zip(found, bases, strict=True)
     document = np.concatenate([rows["document"].astype(np.int64) + base for rows, base in numbered])
     del found
     left, right = group_edges(high, low, document)
     return Output(shards.pack({"left": left, "right": right}), {"edges": len(left)})
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentsArgs(Arguments):
-    """Objects with edges, and the units' bounds."""
+def find_components(
+    edges: tuple[str, ...], bounds: tuple[int, ...], store: Store
+) -> Streamed[Sections]:
+    """(document, component) of every linked document, by document: rows without a container.
 
-    edges: tuple[str, ...]
-    bases: tuple[int, ...]
-
-
-def find_components(args: ComponentsArgs, store: Store) -> Streamed[Sections]:
-    """(document, component) of every linked document, by document: rows without a container."""
+    `edges` are objects with edges, `bounds` those of the units.
+    """
 
     def pairs() -> Iterator[Pairs]:
-        for address in args.edges:
+        for address in edges:
             found = shards.unpack(store.read(address))
             yield found["left"], found["right"]
 
     def write(sink: Sink) -> Sections:
-        bounds, folder = np.zeros(len(args.bases), np.int64), store.spill_folder()
-        for nodes, roots in components(pairs(), nodes=args.bases[-1], folder=folder):
+        ends, folder = np.zeros(len(bounds), np.int64), store.spill_folder()
+        for nodes, roots in components(pairs(), nodes=bounds[-1], folder=folder):
             rows = np.empty(len(nodes), _LABEL)
             rows["document"], rows["root"] = nodes, roots
             sink.write(rows)
-            bounds += np.searchsorted(nodes, args.bases)
-        return {"bounds": (bounds * _LABEL.itemsize).tolist()}
+            ends += np.searchsorted(nodes, bounds)
+        return {"bounds": (ends * _LABEL.itemsize).tolist()}
 
-    return Streamed(write, args.bases[-1] * _LABEL.itemsize)
-
-
-@dataclass(frozen=True, slots=True)
-class MembersArgs(Arguments):
-    """A unit, and the components of those of its documents that are linked."""
-
-    unit: docs.DocumentUnit
-    labels: Section
-    parts: int
+    return Streamed(write, bounds[-1] * _LABEL.itemsize)
 
 
-def collect_members(args: MembersArgs, store: Store) -> Output[Sections]:
+def collect_members(
+    unit: docs.DocumentUnit, linked: Section, parts: int, store: Store
+) -> Output[Sections]:
     """The linked documents of one unit, ordered by the hash partition of their component."""
-    documents = shards.read(args.unit.documents, store)
-    labels = np.frombuffer(store.read(*args.labels), _LABEL)
-    part = part_of(labels["root"].astype(np.uint64) * _GOLDEN, args.parts)
-    order, cuts = by_part(part, args.parts)
+    documents = shards.read(unit.documents, store)
+    labels = np.frombuffer(store.read(*linked), _LABEL)
+    part = part_of(labels["root"].astype(np.uint64) * _GOLDEN, parts)
+    order, cuts = by_part(part, parts)
     labels = labels[order]
-    at = labels["document"] - args.unit.base
+    at = labels["document"] - unit.base
     columns = {
         **{name: documents[name][at] for name in _MEMBER},
         **{name: labels[name] for name in ("document", "root")},
@@ -295,50 +280,39 @@ def collect_members(args: MembersArgs, store: Store) -> Output[Sections]:
     return Output(data, {"bounds": bounds})
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceArgs(Arguments):
-    """The members of one partition of the components, and the rules of the choice."""
-
-    members: tuple[Section, ...]
-    bases: tuple[int, ...]
-    train_through: int
-    duplicates: Duplicates
-
-
-def choose_representatives(args: ChoiceArgs, store: Store) -> Output[Sections]:
-    """Decisions on whole components, ordered by unit."""
+def choose_representatives(
+    members: tuple[Section, ...],
+    bounds: tuple[int, ...],
+    train_through: int,
+    duplicates: Duplicates,
+    store: Store,
+) -> Output[Sections]:
+    """Decisions on the whole components of one partition, ordered by unit."""
     import polars as pl
 
     frames = []
-    for found in (shards.read(section, store) for section in args.members):
+    for found in (shards.read(section, store) for section in members):
         texts = {name: pl.Series(shards.arrow_texts(found, name)) for name in ("id", "date")}
         frames.append(pl.DataFrame({name: found[name] for name in _COLUMNS} | texts))
     # An empty date is none.
-    members = pl.concat(frames).with_columns(date=pl.when(pl.col("date") != "").then("date"))
-    decided = decide(members, train_through=args.train_through, duplicates=args.duplicates)
+    whole = pl.concat(frames).with_columns(date=pl.when(pl.col("date") != "").then("date"))
+    decided = decide(whole, train_through=train_through, duplicates=duplicates)
     names = pc.cast(decided["representative"].to_arrow(), pa.large_string())
     plain = decided.drop("representative")
     columns = {name: plain[name].to_numpy() for name in plain.columns} | {"representative": names}
-    cuts = np.searchsorted(columns["document"], args.bases).tolist()
-    data, bounds = shards.pack_ranges(columns, cuts)
-    return Output(data, {"bounds": bounds})
+    cuts = np.searchsorted(columns["document"], bounds).tolist()
+    data, ends = shards.pack_ranges(columns, cuts)
+    return Output(data, {"bounds": ends})
 
 
-@dataclass(frozen=True, slots=True)
-class DecideArgs(Arguments):
-    """A unit and what was decided on the linked ones among its documents."""
-
-    unit: docs.DocumentUnit
-    linked: tuple[Section, ...]
-    train_through: int
-
-
-def decide_unit(args: DecideArgs, store: Store) -> Output[Nothing]:
-    """The decisions on all documents of a unit, by row."""
-    documents = shards.read(args.unit.documents, store)
-    linked = [shards.read(section, store) for section in args.linked]
+def decide_unit(
+    unit: docs.DocumentUnit, chosen: tuple[Section, ...], train_through: int, store: Store
+) -> Output[Nothing]:
+    """The decisions on all documents of a unit, by row; `chosen` has those on its linked ones."""
+    documents = shards.read(unit.documents, store)
+    linked = [shards.read(section, store) for section in chosen]
     status = documents["status"]
-    late = documents["dump"] > args.train_through
+    late = documents["dump"] > train_through
     columns: dict[str, Any] = {
         "kept": status == FINE,
         "reason": np.where(status == FINE, docs.UNIQUE, docs.NEAR + 1 + status).astype(np.uint8),
@@ -348,7 +322,7 @@ def decide_unit(args: DecideArgs, store: Store) -> Output[Nothing]:
     }
     number = np.concatenate([np.empty(0, np.int64), *(part["document"] for part in linked)])
     order = np.argsort(number, kind="stable")
-    at = number[order] - args.unit.base
+    at = number[order] - unit.base
     if len(at):
         for name in _LINKED:
             columns[name][at] = np.concatenate([part[name] for part in linked])[order]
@@ -380,19 +354,18 @@ def resolve(
     bounds = docs.bounds_of(units)
     # Section 0 has the documents, the last one tokens if there are any.
     parts = range(1, len(keys[0].result["bounds"]) - (2 if units[0].tokens else 1))
-    args = (GroupsArgs(docs.sections(keys, part), bounds[:-1]) for part in parts)
+    args = ((docs.sections(keys, part), bounds[:-1]) for part in parts)
     groups = docs.run_parts(job, GROUPS, "keys", args)
-    edges = ComponentsArgs(tuple(r.address for r in groups if r.result["edges"]), bounds)
-    (labels,) = job.run(COMPONENTS, [COMPONENTS.unit("all edges", edges)])
+    edges = tuple(r.address for r in groups if r.result["edges"])
+    (labels,) = job.run(COMPONENTS, [COMPONENTS.unit("all edges", edges, bounds)])
     # From here on of linked documents only.
     count = partitions_for(labels.result["bounds"][-1] // _LABEL.itemsize)
-    linked = (MembersArgs(unit, Section.of(labels, n), count) for n, unit in enumerate(units))
+    linked = ((unit, Section.of(labels, n), count) for n, unit in enumerate(units))
     members = docs.run_units(job, MEMBERS, units, linked)
     choices = (
-        ChoiceArgs(docs.sections(members, part), bounds, train_through, duplicates)
-        for part in range(count)
+        (docs.sections(members, part), bounds, train_through, duplicates) for part in range(count)
     )
     chosen = docs.run_parts(job, REPRESENTATIVES, "components", choices)
-    found = (DecideArgs(u, docs.sections(chosen, n), train_through) for n, u in enumerate(units))
+    found = ((u, docs.sections(chosen, n), train_through) for n, u in enumerate(units))
     decided = docs.run_units(job, DECIDED, units, found)
     return [replace(u, decided=r.address) for u, r in zip(units, decided, strict=True)]

@@ -25,8 +25,8 @@ import pyarrow.compute as pc
 from tangobench.errors import InputError
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import (
-    A,
     Access,
+    Args,
     Arguments,
     Job,
     Nothing,
@@ -34,7 +34,6 @@ from tangobench.pipeline.core.build import (
     Record,
     SerialRunner,
     Stage,
-    Unit,
 )
 from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.spec import bad_value
@@ -97,7 +96,7 @@ def find_inputs(spec: Spec, source: str | None, job: Job, tokenizer: Choice) -> 
     infos = list(runner.map(inspect, listing.files, [file.name for file in listing.files]))
     claims = [file for file in listing.files if file.sha256 and file.afar and not file.groups]
     if claims:
-        job.run(CHECK, [Unit(f.name, [f.sha256, f.size], f, float(f.size or 1)) for f in claims])
+        job.run(CHECK, [CHECK.unit(f.name, f, weight=f.size or 1) for f in claims])
     unique = {str(info.file.sha256): info for info in infos}
     files = [unique[sha256] for sha256 in sorted(unique)]
     rows = sum(file.rows for file in files)
@@ -340,13 +339,15 @@ def sections(
 
 
 def run_units(
-    job: Job, stage: Stage[A, R], units: Iterable[DocumentUnit], args: Iterable[A]
+    job: Job, stage: Stage[*Args, R], units: Iterable[DocumentUnit], args: Iterable[tuple[*Args]]
 ) -> list[Record[R]]:
     pairs = zip(units, args, strict=True)
-    return job.run(stage, [stage.unit(u.reading.label, a, u.rows) for u, a in pairs])
+    return job.run(stage, [stage.unit(u.reading.label, *a, weight=u.rows) for u, a in pairs])
 
 
-def run_parts(job: Job, stage: Stage[A, R], what: str, args: Iterable[A]) -> list[Record[R]]:
+def run_parts(
+    job: Job, stage: Stage[*Args, R], what: str, args: Iterable[tuple[*Args]]
+) -> list[Record[R]]:
     todo = list(args)
-    labels = (f"{what} {number + 1}/{len(todo)}" for number in range(len(todo)))
-    return job.run(stage, list(map(stage.unit, labels, todo)))
+    units = [stage.unit(f"{what} {n}/{len(todo)}", *a) for n, a in enumerate(todo, 1)]
+    return job.run(stage, units)

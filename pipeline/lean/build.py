@@ -94,7 +94,7 @@ def _encode(
         label = f"{split} {batch[0].path} – {batch[-1].path}"
         named = tuple((file.path, file.blob) for file in batch)
         args = TokensArgs(git_dir, named, spec.kinds, chosen)
-        units.append(TOKENS.unit(label, args, sum(file.size for file in batch)))
+        units.append(TOKENS.unit(label, args, weight=sum(file.size for file in batch)))
     records: dict[Split, list[Record[TokensResult]]] = {split: [] for split in SPLITS}
     for (split, _), record in zip(cuts, job.run(TOKENS, units), strict=True):
         records[split].append(record)
@@ -113,7 +113,7 @@ def _write(
     weights = {split: [result["tokens"] for result in results[split]] for split in SPLITS}
     every = tuple(batch for split in SPLITS for batch in batches[split])
     table = rows.WriteArgs("table", *sizes, every, chosen)
-    units = [rows.WRITE.unit(rows.TABLE_FILE, table, sum(weights["train"]) / 2)]
+    units = [rows.WRITE.unit(rows.TABLE_FILE, table, weight=sum(weights["train"]) / 2)]
     named = []
     for (what, step), split in product(_BATCHES.items(), SPLITS):
         starts = range(0, len(batches[split]), step)
@@ -121,7 +121,8 @@ def _write(
             path = f"{what}/{shard_name(split, index, len(starts))}"
             own = tuple(batches[split][start : start + step])
             args = rows.WriteArgs(what, *sizes, own, chosen)
-            units.append(rows.WRITE.unit(path, args, sum(weights[split][start : start + step])))
+            weight = sum(weights[split][start : start + step])
+            units.append(rows.WRITE.unit(path, args, weight=weight))
             named.append((path, what, split))
     written, *records = job.run(rows.WRITE, units)
     side = SideFile(rows.TABLE_FILE, "declarations", written.address, **written.result)

@@ -1,6 +1,6 @@
 """A dataset of counted numbers, small and fast, that can be slowed down or made to fail.
 
-Faults travel in a unit's arguments, never in its inputs, so that the root stays the same.
+Faults travel in an argument of units that has no key, so that the root stays the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 from tangobench.errors import InputError
 from tangobench.pipeline.core import shards
-from tangobench.pipeline.core.build import Job, Output, Result, ShardFile, Stage, Unit
+from tangobench.pipeline.core.build import Arguments, Job, Output, Result, ShardFile, Stage, Unit
 
 FAULTS: dict = {}  # set by tests: log, seconds, bad, flaky
 
@@ -24,9 +24,17 @@ class Spec:
     rows: int = 5
 
 
-def draw(args: dict, store) -> Output:
+@dataclass(frozen=True)
+class Faults(Arguments):
+    found: dict
+
+    def key(self) -> None:
+        """They decide no byte."""
+
+
+def draw(args: dict, given: Faults, store) -> Output:
     """One shard: `rows` rows that count up from the unit's number."""
-    faults = args.get("faults", {})
+    faults = given.found
     if "log" in faults:
         with Path(faults["log"]).open("a") as handle:
             handle.write(f"{args['number']}\n")
@@ -50,9 +58,9 @@ def total(args: dict, store) -> Output:
 
 def build(spec: Spec, source: str | None, job: Job) -> Result:
     inputs = [{"number": n, "rows": spec.rows} for n in range(spec.units)]
-    units = [Unit(f"part {i['number']}", i, {**i, "faults": FAULTS}) for i in inputs]
+    units = [Unit(f"part {i['number']}", (i, Faults(FAULTS))) for i in inputs]
     records = job.run(Stage("draw", 1, draw), units)
-    job.run(Stage("total", 1, total), [Unit("all", {"addresses": [r.address for r in records]})])
+    job.run(Stage("total", 1, total), [Unit("all", ({"addresses": [r.address for r in records]},))])
     return Result(
         source={"generator": 1},
         origin={},

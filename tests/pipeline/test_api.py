@@ -95,7 +95,7 @@ def hungry(args, store) -> Output:
 
 def test_out_of_memory_in_a_unit(tmp_path):
     with pytest.raises(ResourceError) as caught:
-        Job(open_store(str(tmp_path))).run(Stage("eat", 1, hungry), [Unit("all of it", {})])
+        Job(open_store(str(tmp_path))).run(Stage("eat", 1, hungry), [Unit("all of it", ({},))])
     assert caught.value.kind == "out-of-memory"
     assert caught.value.details["unit"] == "all of it"
 
@@ -106,10 +106,10 @@ def echo(args, store) -> Output:
 
 def test_a_unit_is_redone_when_inputs_or_version_change_and_not_else(tmp_path):
     job = Job(open_store(str(tmp_path)))
-    job.run(Stage("echo", 1, echo), [Unit("a", {"x": 1})])
-    job.run(Stage("echo", 1, echo), [Unit("renamed", {"x": 1}, args="other", weight=9)])
-    job.run(Stage("echo", 2, echo), [Unit("a", {"x": 1})])
-    job.run(Stage("echo", 1, echo), [Unit("a", {"x": 2})])
+    job.run(Stage("echo", 1, echo), [Unit("a", ({"x": 1},))])
+    job.run(Stage("echo", 1, echo), [Unit("renamed", ({"x": 1},), weight=9)])
+    job.run(Stage("echo", 2, echo), [Unit("a", ({"x": 1},))])
+    job.run(Stage("echo", 1, echo), [Unit("a", ({"x": 2},))])
     assert [stage["reused"] for stage in job.stages] == [0, 1, 0, 0]
 
 

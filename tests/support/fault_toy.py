@@ -17,6 +17,7 @@ from tangobench.errors import InputError
 from tangobench.pipeline import api
 from tangobench.pipeline.core import shards, spec
 from tangobench.pipeline.core.build import (
+    Arguments,
     Job,
     Output,
     Result,
@@ -56,9 +57,17 @@ def request(out: Path | str, **more: object) -> api.Request:
     return api.Request(name=NAME, out=str(out), manifest=MANIFEST, **more)  # type: ignore[arg-type]
 
 
-def draw(args: dict, store) -> Output:
+@dataclass(frozen=True)
+class Faults(Arguments):
+    found: dict
+
+    def key(self) -> None:
+        """They decide no byte."""
+
+
+def draw(args: dict, faults: Faults, store) -> Output:
     """Numbers, in their own record as well."""
-    _fault(args["number"], args["faults"])
+    _fault(args["number"], faults.found)
     rng = np.random.default_rng([args["seed"], args["number"]])
     values = rng.integers(0, 90, args["rows"] * 8, np.uint16)
     return Output(values.tobytes(), {"sum": int(values.sum()), "tuple": (1, 2), "keys": {3: "x"}})
@@ -91,15 +100,15 @@ def build(spec: Spec, source: str | None, job: Job) -> Result:
     """All stages."""
     inputs = [{"number": n, "rows": spec.rows, "seed": spec.seed} for n in range(spec.units)]
     faults = {key: value for key, value in os.environ.items() if key.startswith("TOY_")}
-    units = [Unit(f"part {i['number']}", i, {**i, "faults": faults}) for i in inputs]
+    units = [Unit(f"part {i['number']}", (i, Faults(faults))) for i in inputs]
     drawn = job.run(Stage("draw", 1, draw), units)
     plans = [
         {"config": config, "address": record.address, "rows": spec.rows}
         for config in ("wide", "long")
         for record in drawn
     ]
-    shaped = job.run(Stage("shape", 1, shape), [Unit(f"{p['config']}", p) for p in plans])
-    decided = job.run(Stage("decide", 1, decide), [Unit("all", {})])[0]
+    shaped = job.run(Stage("shape", 1, shape), [Unit(f"{p['config']}", (p,)) for p in plans])
+    decided = job.run(Stage("decide", 1, decide), [Unit("all", ({},))])[0]
     files = []
     for index, (plan, record) in enumerate(zip(plans, shaped, strict=True)):
         split = "validation" if index % spec.units == 0 else "train"

@@ -90,10 +90,9 @@ class Cluster:
     def _run(self, task: Task) -> tuple[Record, bool]:
         name = task.stage.name
         self.tasks[name] = self.tasks.get(name, 0) + 1
-        self.reads += _ranges(task.unit.inputs)
-        result = getattr(self, "_" + name.removeprefix("fineweb-").replace("-", "_"))(
-            task.unit.inputs
-        )
+        self.reads += _ranges(task.unit.args)
+        answer = getattr(self, "_" + name.removeprefix("fineweb-").replace("-", "_"))
+        result = answer(*task.unit.args)
         address = hashlib.sha256(task.key.encode()).hexdigest()
         return Record(key=task.key, address=address, size=1, result=result), False
 
@@ -120,36 +119,36 @@ class Cluster:
         bounds = _bounds(args.rules.parts + 1 + (args.encoding is not None))
         return {"rows": self.corpus.unit_documents, "bounds": bounds, **counts}
 
-    def _groups(self, args) -> dict[str, Any]:
+    def _groups(self, _keys, _bases) -> dict[str, Any]:
         return {"edges": 6_000_000}
 
-    def _components(self, args) -> dict[str, Any]:
-        return {"bounds": [16 * (base * 85 // 100) for base in args.bases]}
+    def _components(self, _edges, bounds) -> dict[str, Any]:
+        return {"bounds": [16 * (base * 85 // 100) for base in bounds]}
 
-    def _members(self, args) -> dict[str, Any]:
-        return {"bounds": _bounds(args.parts)}
+    def _members(self, _unit, _linked, parts) -> dict[str, Any]:
+        return {"bounds": _bounds(parts)}
 
-    def _representatives(self, args) -> dict[str, Any]:
-        return {"bounds": _bounds(len(args.bases) - 1)}
+    def _representatives(self, _members, bounds, *_rules) -> dict[str, Any]:
+        return {"bounds": _bounds(len(bounds) - 1)}
 
-    def _decided(self, args) -> dict[str, Any]:
+    def _decided(self, *_) -> dict[str, Any]:
         return {}
 
-    def _near_sign(self, args) -> dict[str, Any]:
+    def _near_sign(self, _unit, _engine, parts) -> dict[str, Any]:
         kept = self.corpus.unit_documents // 4
         late = kept if self.tasks["fineweb-near-sign"] % LATE == 0 else 0
-        return {"validation": late, "train": kept - late, "bounds": _bounds(29 + args.parts)}
+        return {"validation": late, "train": kept - late, "bounds": _bounds(29 + parts)}
 
-    def _near_first(self, args) -> dict[str, Any]:
-        return {"bounds": _bounds(len(args.train))}
+    def _near_first(self, _validation, train) -> dict[str, Any]:
+        return {"bounds": _bounds(len(train))}
 
-    def _near_match(self, args) -> dict[str, Any]:
-        return {"bounds": _bounds(args.parts)}
+    def _near_match(self, _candidates, _train, parts) -> dict[str, Any]:
+        return {"bounds": _bounds(parts)}
 
-    def _near_tables(self, args) -> dict[str, Any]:
+    def _near_tables(self, *_) -> dict[str, Any]:
         return {"rows": 1000, "rows_sha256": "0" * 64, "twins": 1000}
 
-    def _decisions(self, args) -> dict[str, Any]:
+    def _decisions(self, _unit, parts) -> dict[str, Any]:
         rows = self.corpus.unit_documents
         late = self.tasks["fineweb-decisions"] % LATE == 0
         return {
@@ -160,14 +159,14 @@ class Cluster:
             "train_bytes": int(self.corpus.unit_tokens * packing.BYTES_PER_TOKEN),
             "outcomes": [["train", True, "unique", rows]],
             "dumps": {f"CC-MAIN-20{n:02d}-10": rows // 10 for n in range(14, 24)},
-            "part_rows": [rows // args.parts] * args.parts,
-            "bounds": _bounds(3 * args.parts),
+            "part_rows": [rows // parts] * parts,
+            "bounds": _bounds(3 * parts),
         }
 
-    def _decision_files(self, args) -> dict[str, Any]:
+    def _decision_files(self, _rows) -> dict[str, Any]:
         return {"rows": 1000, "rows_sha256": "0" * 64}
 
-    def _audit(self, args) -> dict[str, Any]:
+    def _audit(self, *_) -> dict[str, Any]:
         return {"shared": 0, "near": []}
 
     def _tokens(self, args: encode.TokensArgs) -> dict[str, Any]:

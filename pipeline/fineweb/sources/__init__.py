@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tangobench.errors import InputError, ResourceError
+from tangobench.pipeline.core.build import Arguments
 from tangobench.pipeline.core.remote import PATIENCE, PatientFile
 
 _MAGIC: Final = re.compile(r"[*?\[]")
@@ -25,7 +26,7 @@ _HUB_NAME: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(Arguments):
     """One input file; `sha256` is what the hub's index claims, None if there is no claim.
 
     `groups` is how many of its row groups are read, the first ones; 0 means all.
@@ -37,6 +38,9 @@ class SourceFile:
     sha256: str | None = None
     patience: float = PATIENCE
     groups: int = 0
+
+    def key(self) -> Any:
+        return [self.sha256, self.size]
 
     @property
     def afar(self) -> bool:

@@ -60,8 +60,10 @@ def test_only_the_key_of_arguments_decides(tmp_path):
 
     job, stage = Job(open_store(str(tmp_path))), Stage("typed", 1, run)
     first = job.run(stage, [stage.unit("a", Args("x", "here"))])
-    assert job.run(stage, [stage.unit("b", Args("x", "there"), 5.0)]) == first
-    assert job.run(stage, [Unit("plain", ["x"])]) == first
+    assert job.run(stage, [stage.unit("b", Args("x", "there"), weight=5.0)]) == first
+    assert job.run(stage, [Unit("plain", (["x"],))]) == first
+    both = Stage("typed", 1, lambda one, two, _: Output(f"{one.what}{two}".encode(), {}))
+    assert job.run(both, [both.unit("two", Args("x", ""), 3)])[0].size == 2
     job.run(stage, [stage.unit("c", Args("y", "elsewhere"))])
     assert ran == ["here", "elsewhere"]
 

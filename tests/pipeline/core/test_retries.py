@@ -20,7 +20,7 @@ def test_a_dropped_line_is_tried_again_in_every_runner(workers, tmp_path):
     try:
         job = Job(open_store(str(tmp_path / "store"), scratch="x"), runner)
         stage = Stage("unreliable", 1, pool_jobs.unreliable)
-        (record,) = job.run(stage, [build.Unit("a", {"log": str(tmp_path / "log")})])
+        (record,) = job.run(stage, [build.Unit("a", ({"log": str(tmp_path / "log")},))])
     finally:
         runner.close()
     assert (tmp_path / "log").read_text() == "..."
@@ -49,7 +49,7 @@ def test_how_often(error, tries, raised, tmp_path, monkeypatch):
 
     job = Job(open_store(str(tmp_path), scratch="x"))
     with pytest.raises(raised) as caught:
-        job.run(Stage("fail", 1, fail), [build.Unit("a", {})])
+        job.run(Stage("fail", 1, fail), [build.Unit("a", ({},))])
     assert len(seen) == tries
     if isinstance(caught.value, TangobenchError):
         assert caught.value.details["unit"] == "a"

@@ -193,7 +193,7 @@ def test_unit_keys_name_all_that_decides_their_rows():
 
     with pytest.raises(Seen):
         dm_math.build(load_spec(Spec, "dm_math", "sample"), None, Job())
-    key = units[0].key()
+    key = units[0].args[0].key()
     identity, *address = key
     assert set(identity) == {"generator", "version", "files_sha256", "sympy", "patch"}
     assert address == [0, "default", "train", *plan.cut(Group("default", "train", 8, 8))[0][0]]

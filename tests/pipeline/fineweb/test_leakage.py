@@ -19,7 +19,7 @@ from tangobench.pipeline.core.store import open_store
 from tangobench.pipeline.fineweb import decisions
 from tangobench.pipeline.fineweb.keys import KEY_ROW, pack_keys
 from tangobench.pipeline.fineweb.parquet import read_sample
-from tangobench.pipeline.fineweb.resolve import DecideArgs, decide_unit
+from tangobench.pipeline.fineweb.resolve import decide_unit
 from tangobench.pipeline.fineweb.units import DocumentUnit
 
 NO_URLS = {"url_null": 0, "url_empty": 0, "url_unparsable": 0}
@@ -45,7 +45,7 @@ def make_unit(store, dumps, url, content, base=0):
     made = pack_keys(table, 1, NO_URLS)
     keys = store.put(f"keys {base}".ljust(64, "0"), made.data, made.result)
     unit = DocumentUnit(read_sample(base, base + 1), shards.Section.of(keys, 0), base, count)
-    decided = decide_unit(DecideArgs(unit, (), 202340), store)
+    decided = decide_unit(unit, (), 202340, store)
     address = store.put(f"decided {base}".ljust(64, "0"), decided.data, {}).address
     return replace(unit, decided=address)
 
@@ -104,9 +104,9 @@ def test_a_unit_of_the_audit_reads_no_more_when_validation_grows(tmp_path, monke
     monkeypatch.setattr(decisions, "TOGETHER", 200)
     read: list[int] = []
 
-    def counted(args, store):
+    def counted(validation, train, store):
         counting = Counted(store)
-        output = decisions.find_leaks(args, counting)
+        output = decisions.find_leaks(validation, train, counting)
         read.append(counting.bytes)
         return output
 
@@ -125,12 +125,12 @@ def test_a_unit_of_the_audit_reads_no_more_when_validation_grows(tmp_path, monke
     assert most[1] < 1.2 * most[0]
 
 
-def _measure(folder, args, sender):
+def _measure(folder, sides, sender):
     store = open_store(folder)
-    decisions.find_leaks(args, store)  # imports and the first page faults
+    decisions.find_leaks(*sides, store)  # imports and the first page faults
     before = _resident()
     began = time.process_time()
-    decisions.find_leaks(args, store)
+    decisions.find_leaks(*sides, store)
     sender.send((time.process_time() - began, before, _resident()))
 
 
@@ -151,10 +151,9 @@ def test_the_audit_of_a_unit_at_paper_size(tmp_path):
         address = store.put(f"{documents}".ljust(64, "0"), keys, {}).address
         cuts = (np.linspace(0, len(keys), units + 1).astype(int) * keys.itemsize).tolist()
         sides.append(tuple(shards.Section(address, a, b - a) for a, b in pairwise(cuts)))
-    args = decisions.AuditArgs(*sides)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_measure, args=(str(tmp_path), args, sender))
+    process = context.Process(target=_measure, args=(str(tmp_path), sides, sender))
     process.start()
     seconds, before, peak = receiver.recv()
     process.join()
