@@ -21,14 +21,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tangobench.errors import (
-    CorruptionError,
-)
+from tangobench.errors import CorruptionError
 from tangobench.pipeline.core import lock as locks
 from tangobench.pipeline.core.files import map_untrusted, open_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import (
     RowsHasher,
     list_items,
+    list_lengths,
     rows_sha256,
     sha256_bytes,
 )
@@ -101,25 +100,16 @@ class Shard:
         return self.batch(index).column(column)[place].as_py()
 
     @functools.cached_property
-    def token_views(self) -> list[tuple[NDArray, NDArray]]:
-        """Per batch the flat token values and where its rows begin, with the end."""
-        views = []
-        for column in (batch.column("tokens") for batch in self):
-            fixed, rows = pa.types.is_fixed_size_list(column.type), np.arange(len(column) + 1)
-            bounds = rows * column.type.list_size if fixed else column.offsets.to_numpy()
-            views.append((column.values.to_numpy(zero_copy_only=True), bounds))
-        return views
-
-    @functools.cached_property
     def token_places(self) -> tuple[NDArray, NDArray, NDArray]:
         """The file as tokens, and starts and lengths of rows in it: a row is one slice."""
+        kind, starts, lengths = np.dtype(np.uint8), [np.empty(0, np.int64)], [np.empty(0, np.int32)]
         with as_promised(self._path):
-            kind = np.dtype(self.token_views[0][0].dtype if self.token_views else np.uint8)
+            for column in (batch.column("tokens") for batch in self):
+                values, counts = list_items(column).to_numpy(), list_lengths(column)
+                starts.append(np.cumsum(counts, dtype=np.int64) - counts + self._first(values))
+                lengths.append(counts.astype(np.int32))
+                kind = values.dtype
             flat = np.frombuffer(self._buffer, kind, self._buffer.size // kind.itemsize)
-            starts, lengths = [np.empty(0, np.int64)], [np.empty(0, np.int32)]
-            for values, bounds in self.token_views:
-                starts.append(bounds[:-1] + np.int64(self._first(values)))
-                lengths.append(np.diff(bounds).astype(np.int32))
         return flat, np.concatenate(starts), np.concatenate(lengths)
 
     def _first(self, values: NDArray) -> int:

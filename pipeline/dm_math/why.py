@@ -74,12 +74,11 @@ def _rows_with_prefix(rows: Rows, shards: list[dict[str, Any]], prefix: bytes) -
     places: list[int] = []
     base = 0
     for number, entry in enumerate(shards):
-        for batch, (values, bounds) in enumerate(rows.shard(number).token_views):
-            data = values.tobytes()
-            at = data.find(prefix)
-            while at >= 0:
-                place = int(np.searchsorted(bounds, at))
-                places.append(base + batch * entry["batch_rows"] + place)
-                at = data.find(prefix, at + 1)
+        flat, starts, _ = rows.shard(number).token_places
+        data, at = flat.tobytes(), -1  # the whole file; a token is a byte
+        while (at := data.find(prefix, at + 1)) >= 0:
+            place = int(np.searchsorted(starts, at))
+            if place < len(starts) and starts[place] == at:  # else bytes of another column
+                places.append(base + place)
         base += entry["rows"]
     return places
