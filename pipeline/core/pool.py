@@ -28,9 +28,7 @@ from typing import Any, Final, Self
 from tangobench.errors import ResourceError, UsageError, printable
 from tangobench.pipeline.core.build import Item, Runner, SerialRunner, Value
 
-_IN_FLIGHT: Final = (
-    4  # per worker or thread: enough to hide a slow unit, few enough to bound memory
-)
+_IN_FLIGHT: Final = 4  # per worker: enough to hide a slow unit, few enough to bound memory
 _LOOK_SECONDS: Final = 0.2
 _SILENT_SECONDS: Final = 10.0
 
@@ -224,18 +222,14 @@ class DaskRunner:
                 yield running[0].result()
                 running.popleft()
         except KilledWorker as error:
-            raise ResourceError(
-                f"Dask workers kept dying: {error}",
-                kind="worker-died",
-                fix="give the workers more memory and run the same command again",
-            ) from None
+            fix = "give the workers more memory and run the same command again"
+            why = f"Dask workers kept dying: {error}"
+            raise ResourceError(why, kind="worker-died", fix=fix) from None
         except (CommClosedError, CancelledError):
             running.clear()  # nobody is left who could be told to forget them
-            raise ResourceError(
-                f"the connection to the Dask scheduler {self._address} was lost",
-                kind="scheduler-lost",
-                fix="start it again, then run the same command: finished units are kept",
-            ) from None
+            why = f"the connection to the Dask scheduler {self._address} was lost"
+            fix = "start it again, then run the same command: finished units are kept"
+            raise ResourceError(why, kind="scheduler-lost", fix=fix) from None
         finally:
             if running:
                 self._client.cancel(list(running))
@@ -248,26 +242,21 @@ def _connect(address: str) -> Any:
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError(
-            "Dask is not installed", kind="no-dask", fix="pip install 'tangobench[dask]'"
-        ) from None
+        why, fix = "Dask is not installed", "pip install 'tangobench[dask]'"
+        raise UsageError(why, kind="no-dask", fix=fix) from None
     # Its client logs tracebacks of lost connections, which reach the user as typed errors.
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)
     try:
         client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"no Dask scheduler answers at {address}: {error}",
-            kind="dask-unreachable",
-            fix="start one with `dask scheduler`, and give its address",
-        ) from None
+        why = f"no Dask scheduler answers at {address}: {error}"
+        fix = "start one with `dask scheduler`, and give its address"
+        raise UsageError(why, kind="dask-unreachable", fix=fix) from None
     try:
         client.wait_for_workers(1, timeout=_CONNECT_SECONDS)
     except OSError:
         client.close()
-        raise ResourceError(
-            f"the Dask scheduler at {address} has no workers",
-            kind="dask-no-workers",
-            fix=f"start one: dask worker {address} --nthreads 1",
-        ) from None
+        why = f"the Dask scheduler at {address} has no workers"
+        fix = f"start one: dask worker {address} --nthreads 1"
+        raise ResourceError(why, kind="dask-no-workers", fix=fix) from None
     return client
