@@ -143,10 +143,7 @@ def _missing(where: Place) -> TangobenchError:
     return CorruptionError(why, kind="lock-missing", fix=fix, path=str(where / LOCK_NAME))
 
 
-def check_lock(data: Any, path: Place) -> Lock:
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise _damaged(path, f"it is no {FORMAT} object")
-
+def check_lock(data: dict[str, Any], path: Place) -> Lock:
     for wrong in faults(data):
         raise _damaged(path, wrong)
     return Lock(data)
