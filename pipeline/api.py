@@ -24,7 +24,7 @@ from tangobench import __version__
 from tangobench.catalogue import CATALOGUE, TEST_SETS
 from tangobench.errors import TangobenchError, UsageError
 from tangobench.pipeline.core import publish
-from tangobench.pipeline.core.build import Access, Job, Result, Runner, SerialRunner
+from tangobench.pipeline.core.build import Job, Result, Runner, SerialRunner
 from tangobench.pipeline.core.cards import stated
 from tangobench.pipeline.core.files import exclusive
 from tangobench.pipeline.core.hashing import sha256_bytes
@@ -230,8 +230,8 @@ def run(request: Request, runner: Runner, reporter: Reporter | None = None) -> B
             require_shared(store)
         store.clear_scratch()
         try:
-            access = Access(stream=request.stream, patience=request.patience)
-            lock = _build(request, spec, Job(store, runner, reporter, access, request.name))
+            how = (request.name, request.stream, request.patience)
+            lock = _build(request, spec, Job(store, runner, reporter, *how))
         finally:
             store.clear_scratch()
     return Built(folder, lock, False)

@@ -230,23 +230,16 @@ def _portable(error: Exception, where: str) -> Exception:
     return error
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Access:
-    """How remote input is read: downloaded once or in ranges, and how long to wait for it."""
-
-    stream: bool = False
-    patience: float = PATIENCE
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One running build: a store, a runner and a reporter."""
+    """One running build; `stream` and `patience` say how remote input is read, as in `Request`."""
 
     store: Store
     runner: Runner = field(default_factory=SerialRunner)
     reporter: Reporter = field(default_factory=lambda: Reporter(quiet=True))
-    access: Access = field(default_factory=Access)
     name: str = ""
+    stream: bool = False
+    patience: float = PATIENCE
     stages: list[dict[str, Any]] = field(default_factory=list)
 
     def say(self, line: str) -> None:

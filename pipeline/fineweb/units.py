@@ -25,7 +25,6 @@ import pyarrow.compute as pc
 from tangobench.errors import InputError
 from tangobench.pipeline.core import shards
 from tangobench.pipeline.core.build import (
-    Access,
     Args,
     Arguments,
     Job,
@@ -35,6 +34,7 @@ from tangobench.pipeline.core.build import (
     SerialRunner,
     Stage,
 )
+from tangobench.pipeline.core.remote import PATIENCE
 from tangobench.pipeline.core.shards import NDArray, Section, Sections
 from tangobench.pipeline.core.spec import bad_value
 from tangobench.pipeline.core.store import R, Store
@@ -87,9 +87,9 @@ def find_inputs(spec: Spec, source: str | None, job: Job, tokenizer: Choice) -> 
     """The units of a source; files are hashed and their footers checked, on the job's workers."""
     if source is None and spec.source == "sample":
         return _sample_inputs(spec, tokenizer)
-    listing = list_source(spec, source, job.access)
-    if not job.access.stream:
-        listing = download(listing, job.reporter, job.access.patience)
+    listing = list_source(spec, source, job.patience)
+    if not job.stream:
+        listing = download(listing, job.reporter, job.patience)
     stamps = {file.url: _stamp(file.url) for file in listing.files if not file.afar}
     # One file is looked at here, while workers still start.
     runner = job.runner if len(listing.files) > 1 else SerialRunner()
@@ -135,9 +135,9 @@ def check_claim(file: SourceFile, store: Store) -> Output[Nothing]:
 CHECK: Final = Stage("fineweb-check", 2, check_claim)
 
 
-def list_source(spec: Spec, source: str | None, access: Access | None = None) -> Listing:
+def list_source(spec: Spec, source: str | None, patience: float = PATIENCE) -> Listing:
     """The input files of a source: None and hub names are read from the hub."""
-    patience, hub = (access or Access()).patience, spec.hub
+    hub = spec.hub
     named = (hub.repository, None) if source in (None, "hub") else hub_name(str(source))
     if named is None:
         found = _as_on_the_hub(hub.parts(), list_files(str(source)))
