@@ -31,6 +31,7 @@ from tangobench.pipeline.core.build import Item, Runner, SerialRunner, Value
 _IN_FLIGHT: Final = 4  # per worker: enough to hide a slow unit, few enough to bound memory
 _LOOK_SECONDS: Final = 0.2
 _SILENT_SECONDS: Final = 10.0
+_ALONE: Final = threading.Event()  # in a worker whose main process is gone
 
 
 class ProcessRunner:
@@ -163,6 +164,9 @@ def _work(function: Callable[[Item], Value], item: Item) -> Value:
         return function(item)
     except KeyboardInterrupt:
         os._exit(1)
+    finally:
+        if _ALONE.is_set():
+            os._exit(1)
 
 
 def _prepare_worker() -> None:
@@ -176,6 +180,7 @@ def _prepare_worker() -> None:
         # The parent is the fork server, which may outlive the main process.
         while os.getppid() == parent and main.is_alive():
             main.join(_LOOK_SECONDS)  # returns at once when the pipe closes
+        _ALONE.set()
         os.kill(os.getpid(), signal.SIGTERM)  # one that trains saves a checkpoint
 
     threading.Thread(target=watch, daemon=True).start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import signal
 import sys
 import time
@@ -38,6 +39,7 @@ def twenty_steps(run: Any, out: Path, device: str, extras: Sequence[str]) -> Non
 def until_asked_to_stop(run: Any, out: Path, device: str, extras: Sequence[str]) -> None:
     """Marks its start, and the SIGTERM at which training would save a checkpoint."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit((out / "saved").touch()))
+    (out / "pid").write_text(str(os.getpid()))
     (out / "started").touch()
     time.sleep(60)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import launch_jobs
+import psutil
 import pytest
 
 from tangobench import cli
@@ -95,6 +97,8 @@ def test_workers_end_with_a_killed_launcher(tmp_path):
     launcher.send_signal(signal.SIGKILL)
     wait_for(tmp_path / "saved")
     launcher.wait()
+    with contextlib.suppress(psutil.NoSuchProcess):  # and waits for no more work
+        psutil.Process(int((tmp_path / "pid").read_text())).wait(30)
 
 
 def wait_for(path):
