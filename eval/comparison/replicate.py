@@ -53,12 +53,12 @@ _RECENT: Final = 50  # steps that the time left is estimated from
 
 
 def replicate(profile: Family, dataset: str, out: Path, **how: Any) -> dict[str, Any]:
-    chosen = _on(dataset, runs(profile, None), f"{profile} replication")
+    chosen = choose(runs(profile, None), f"{profile} replication", dataset)
     return summarise(profile, dataset, finish(chosen, out, **how))
 
 
 def ablate(profile: Family, dataset: str, out: Path, **how: Any) -> list[Result]:
-    return finish(_on(dataset, ablations(profile).runs, f"{profile} ablations"), out, **how)
+    return finish(choose(ablations(profile).runs, f"{profile} ablations", dataset), out, **how)
 
 
 def run_study(study: Study, out: Path, *, extras: Sequence[str] = (), **how: Any) -> list[Result]:
@@ -74,16 +74,21 @@ def run_study(study: Study, out: Path, *, extras: Sequence[str] = (), **how: Any
     return read_results([out / "results", shipped_results()])
 
 
-def _on(dataset: str, every: Sequence[Run], what: str) -> list[Run]:
-    chosen = [run for run in every if run.recipe.dataset == dataset]
-    if not chosen:
-        known = sorted({run.recipe.dataset for run in every})
+def choose(
+    every: Sequence[Run], what: str, dataset: str | None, only: str | None = None
+) -> list[Run]:
+    """The runs on a dataset whose names fit a pattern."""
+    there = [run for run in every if dataset in (None, run.recipe.dataset)]
+    found = [run for run in there if only is None or fnmatch.fnmatchcase(run.name, only)]
+    if not found:
+        known = ", ".join(sorted({run.recipe.dataset for run in every}))
+        fix = f"choose one of {known}" if known else "use --profile sample or mini"
         raise UsageError(
-            f"there is no {what} on {dataset}",
+            f"there is no {what}{f' on {dataset}' if dataset else ''}{f': {only}' if only else ''}",
             kind="no-such-recipe",
-            fix=f"choose one of {', '.join(known)}" if known else "use --profile sample or mini",
+            fix=f"choose among names such as {there[0].name}" if there else fix,
         )
-    return chosen
+    return found
 
 
 def finish(
@@ -114,18 +119,6 @@ def provided(run: Run, out: Path, **how: Any) -> Lock:
             )
         api.build(name, run.recipe.profile, out=str(out), **how)
     return dataset_of(run, out).lock
-
-
-def choose(family: Family, dataset: str | None, only: str | None) -> list[Run]:
-    chosen = runs(family, dataset)
-    found = [run for run in chosen if only is None or fnmatch.fnmatchcase(run.name, only)]
-    if not found:
-        raise UsageError(
-            f"no {family} run fits {only or dataset!r}",
-            kind="no-such-recipe",
-            fix=f"choose among names such as {chosen[0].name if chosen else runs()[0].name}",
-        )
-    return found
 
 
 def estimates(chosen: Sequence[Run], devices: Sequence[str]) -> Table:
@@ -283,17 +276,16 @@ class Launcher:
         weights = {run: core_seconds(run.recipe) for run in todo}
         steps = sum(run.recipe.steps for run in todo)
         self.reporter.start("replicate", steps, sum(weights.values()), noun="step")
-        seen = dict.fromkeys(todo, 0)
-        first, last = True, False
+        seen, first, last = dict.fromkeys(todo, 0), True, False
         while not last:
             last = not first and stop.wait(_WATCH_SECONDS)
             for run, weight in weights.items():
                 path = run_folder(self.out, run) / "metrics.jsonl"
                 lines = read_untrusted(path).count(b"\n") if path.is_file() else 0
-                for number in range(seen[run], lines):
-                    label = f"{run.name} step {number + 1:,}"
-                    self.reporter.advance(weight / run.recipe.steps, reused=first, label=label)
-                seen[run] = max(seen[run], lines)
+                if (new := lines - seen[run]) > 0:
+                    share, label = new * weight / run.recipe.steps, f"{run.name} step {lines:,}"
+                    self.reporter.advance(share, reused=first, label=label, count=new)
+                    seen[run] = lines
             first = False
 
     def table(self) -> Table:

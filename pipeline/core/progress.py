@@ -53,7 +53,7 @@ class Reporter:
         self, weight: float, *, reused: bool = False, label: str = "", count: int = 1
     ) -> None:
         self._done += count
-        self._reused += reused
+        self._reused += count * reused
         self._weight_done += weight
         self._weight_new += 0.0 if reused else weight
         now = time.monotonic()

@@ -233,10 +233,12 @@ def _launch(args: argparse.Namespace) -> int:
 
     from tangobench.eval.comparison import replicate as launch
     from tangobench.eval.render import render
+    from tangobench.model.training.recipes import runs
 
     profile: Any = args.profile or "sample"
     dataset = args.dataset or (None if profile == "paper" or args.only else "dm_math")
-    chosen = launch.choose("published" if profile == "paper" else profile, dataset, args.only)
+    family: Any = "published" if profile == "paper" else profile
+    chosen = launch.choose(runs(family, None), f"{family} run", dataset, args.only)
     gpus = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
     devices = args.devices.split(",") if args.devices else gpus
     assumed = ["cuda"] if profile == "paper" else ["cpu"] * args.workers

@@ -19,7 +19,7 @@ from tangobench import cli
 from tangobench.errors import InputError, UsageError
 from tangobench.eval.comparison import replicate as launch
 from tangobench.eval.comparison.replicate import Launcher
-from tangobench.model.training.recipes import RECIPES, Run
+from tangobench.model.training.recipes import RECIPES, Run, runs
 
 RUNS = [Run(RECIPES["sample-dm_math-flash"], seed, seed) for seed in range(6)]
 
@@ -109,10 +109,12 @@ def wait_for(path):
 
 
 def test_runs_are_chosen_by_pattern():
-    assert len(launch.choose("published", None, None)) == 90
-    assert len(launch.choose("published", None, "fineweb-*")) == 36
-    with pytest.raises(UsageError, match="fineweb-x"):
-        launch.choose("published", None, "fineweb-x*")
+    every = runs("published", None)
+    assert len(launch.choose(every, "run", None)) == 90
+    assert len(launch.choose(every, "run", None, "fineweb-*")) == 36
+    with pytest.raises(UsageError, match="fineweb-x") as caught:
+        launch.choose(every, "run", None, "fineweb-x*")
+    assert every[0].name in caught.value.fix
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:1"])
