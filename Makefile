@@ -26,6 +26,7 @@ BENCHES := fineweb dedup encoding urls near plan scale lean dm-math model speed 
 quote  = '$(subst ','\'',$(1))'
 FROM   = $(if $(SOURCE),--source $(call quote,$(SOURCE)))
 BUILD  = --profile $(call quote,$(PROFILE)) --out $(call quote,$(OUT)) --workers $(WORKERS) $(FROM)
+CHOSEN = $(if $(DEVICES), --devices $(call quote,$(DEVICES)))$(if $(ONLY), --only $(call quote,$(ONLY)))
 # SET="train_rows=1000 seed=3": keys of the spec, one word each.
 SETS   = $(foreach pair,$(SET),--set $(call quote,$(pair)))
 CODE  := src pipeline flows manifests model eval tests bench docs/*.py
@@ -54,6 +55,7 @@ test: $(STAMP) ## all tests that fit in a quarter of an hour
 	$(TEST) -m "not slow and not browser and not kernels"
 
 setup: $(STAMP) ## the virtual environment with the tested versions
+	@echo "setup: $(VENV) is ready · next: source $(VENV)/bin/activate" >&2
 
 $(STAMP): pyproject.toml constraints.txt
 	@echo "setup: installs the tested versions into $(VENV); 2.2 GB with a CPU build of torch, 5.9 GB with the CUDA build that PyPI has for Linux (TORCH_INDEX=URL takes torch from another index)" >&2
@@ -96,8 +98,7 @@ attest: $(STAMP) ## kernels, 200 steps and a root on this machine, as one JSON t
 	$(TOOL) attest --out $(call quote,$(OUT)) $(if $(DEVICES),--device $(call quote,$(DEVICES)))
 
 replicate: $(STAMP) ## train and score the six models (PROFILE=mini DATASET=lean: hours; PROFILE=paper DEVICES=cuda:0,cuda:1)
-	$(TOOL) replicate $(if $(DATASET),--dataset $(call quote,$(DATASET))) $(if $(DEVICES),--devices $(call quote,$(DEVICES))) \
-	  $(if $(ONLY),--only $(call quote,$(ONLY))) $(BUILD)
+	$(TOOL) replicate $(BUILD)$(if $(DATASET), --dataset $(call quote,$(DATASET)))$(CHOSEN)
 
 results: $(STAMP) ## pack OUT/results into results/, write its tables and docs/findings.md
 	$(TOOL) results pack $(if $(wildcard $(OUT)/results),$(call quote,$(OUT)/results)) --to results

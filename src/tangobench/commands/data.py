@@ -269,8 +269,9 @@ def summary_lines(lock: Any) -> list[str]:
             tokens = sum(shard["tokens"] for shard in lock.shards_of(config, split))
             name = split if config == "default" else f"{config}/{split}"
             lines.append(f"{name:<20} {lock.rows(config, split):>12,} rows {tokens:>16,} tokens")
-    dropped = [f"{reason} {count:,}" for reason, count in sorted(flatten(lock.drops)) if count]
-    return lines + ([f"dropped              {', '.join(dropped)}"] if dropped else [])
+    dropped = [f"{count:>12,} {reason}" for reason, count in sorted(flatten(lock.drops)) if count]
+    labels = ["dropped", *[""] * len(dropped)]
+    return lines + [f"{label:<20} {what}" for label, what in zip(labels, dropped, strict=False)]
 
 
 @command("tokenizer train", folder=place)

@@ -52,9 +52,14 @@ def _eval(args: argparse.Namespace) -> int:
     if args.on is None or args.exact_match or args.probes:
         path = evaluate(folder, match_answers=args.exact_match, probe=args.probes, **how)
     result = read_result(path)
-    show(args, result, *_score_lines(result), str(path))
+    path = _from_here(path)
     finished(args, f"scored {folder.name}", f"tangobench tables {path.parent}")
-    return 0
+    return show(args, result, *_score_lines(result), str(path))
+
+
+def _from_here(path: Path) -> Path:
+    """The path as a reader types it: relative where it is below the working folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _look(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -159,9 +164,9 @@ def _check_proofs(args: argparse.Namespace) -> int:
     result = read_result(run.result)
     add_extra(result, "proof_check", found, provenance(device))
     write_result(run.result, result)
-    show(args, found, *_verdict_lines(found), str(run.result))
-    finished(args, f"checked {found['checked']:,} proofs", f"tangobench tables {run.result.parent}")
-    return 0
+    path = _from_here(run.result)
+    finished(args, f"checked {found['checked']:,} proofs", f"tangobench tables {path.parent}")
+    return show(args, found, *_verdict_lines(found), str(path))
 
 
 def _verdict_lines(found: dict[str, Any]) -> list[str]:
