@@ -27,7 +27,7 @@ SERVER = (
 # (pattern, the test that runs it)
 ELSEWHERE = (
     (r"\bretention\b", "docs/test_own.py::test_the_command_line_trains_scores_and_times_it"),
-    (r"\bletters\b", "docs/test_own.py::test_the_letters_build_as_the_page_shows"),
+    (r"\bletters.toml$", "docs/test_own.py::test_the_letters_build_as_the_page_shows"),
     (
         r" out/hf$|^python -m tangobench.eval.harness",
         "eval/test_harness.py::test_the_page_works_as_printed",
@@ -42,6 +42,7 @@ NOT_RUN = (
     (r"^(tangobench|make) .*(--profile|PROFILE=)? ?(paper|mini)\b", "real sources, or hours"),
     (r"--recipe [a-z_]+-[a-z_]+-[48]", "a published recipe needs the paper's data"),
     (r"--study [a-z]+$", "hours of training"),
+    (r"--data out/letters-full", "half a minute of training"),
     (r"--checker toolchain", "needs a Lean toolchain with Mathlib"),
     (r"mathematics_dataset-v1.0", "needs DeepMind's files"),
     (r"^make (test|test-gpu)$", "the suite itself, or a GPU"),

@@ -46,7 +46,12 @@ def succeed(place: Path, *words: str) -> str:
 
 
 def fits(shown: str, printed: str) -> bool:
-    """Whether the shown lines are the last ones printed; `…` is any text, times may differ."""
-    pieces = [re.escape(TIME.sub("TIME", piece)) for piece in shown.strip().split("…")]
-    pattern = rf"(?s)(.*\n)?{'.*'.join(pieces)}"
-    return re.fullmatch(pattern, TIME.sub("TIME", printed.strip())) is not None
+    """Whether the shown lines are the last ones printed; times may differ.
+
+    `…` is any text of a line; alone in a line it is any number of lines.
+    """
+    pattern = r"(?:.*\n)*"
+    for line in TIME.sub("TIME", shown.strip()).splitlines():
+        words = ".*".join(re.escape(piece) for piece in line.split("…"))
+        pattern += r"(?:.*\n)*" if line == "…" else rf"{words}\n"
+    return re.fullmatch(pattern, TIME.sub("TIME", printed.strip()) + "\n") is not None
