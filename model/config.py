@@ -190,18 +190,17 @@ def is_known(arch: str) -> bool:
     return arch in _BLOCK_PARAMS
 
 
-def width_step(arch: str, step: int, heads: int) -> int:
-    """The step of matched widths: whole heads for cross-gated and registered architectures."""
-    return step if arch in ARCHS and arch not in ("tango", "wango") else math.lcm(step, heads)
-
-
-def matched(arch: Arch, target_params: int, d_model: int = 512, **fields: Any) -> ModelConfig:
+def matched(
+    arch: Arch, target_params: int, d_model: int = 512, step: int = WIDTH_STEP, **fields: Any
+) -> ModelConfig:
     """The config whose nonembedding count is nearest to `target_params`; see its `deviation`.
 
-    `fields` are other `ModelConfig` fields (heads, depth, context, vocabulary, …). The smaller of
-    two equally near widths wins. Below one width step there is nothing to match: a usage error.
+    `fields` are other `ModelConfig` fields (heads, depth, context, vocabulary, …). Widths are
+    multiples of `step`, of whole heads for cross-gated and registered architectures; the smaller of
+    two equally near ones wins. Below one step there is nothing to match: a usage error.
     """
-    step = width_step(arch, WIDTH_STEP, fields.get("heads", 16))
+    if arch not in ARCHS or arch in ("tango", "wango"):
+        step = math.lcm(step, fields.get("heads", 16))
     fields |= {"d_model": d_model, "target_params": target_params}
     base = ModelConfig(arch=arch, width=step, **fields)
     slope = replace(base, width=2 * step).nonembedding_params - base.nonembedding_params

@@ -95,8 +95,7 @@ class Recipe:
         fields |= {**sizes, "vocabulary": self._model_vocabulary()}
         if self.width is not None:
             return ModelConfig(arch=self.arch, width=self.width, **fields)
-        coarse = models.matched(self.arch, self.target_params, **fields)
-        return coarse if self.width_step == WIDTH_STEP else _refined(coarse, self.width_step)
+        return models.matched(self.arch, self.target_params, step=self.width_step, **fields)
 
     def _model_vocabulary(self) -> int:
         if self.vocabulary is not None or self.dataset in CATALOGUE:
@@ -142,16 +141,6 @@ def varied(recipe: Recipe, **fields: Any) -> Recipe:
 
 def _small_name(profile: str, dataset: str, arch: str) -> str:
     return f"{profile}-{dataset}-{arch}"
-
-
-def _refined(coarse: ModelConfig, step: int) -> ModelConfig:
-    """The nearest count in finer steps of the width; the count is linear in the width."""
-    step = models.width_step(coarse.arch, step, coarse.heads)
-    count = coarse.nonembedding_params
-    slope = dataclasses.replace(coarse, width=2 * coarse.width).nonembedding_params - count
-    missing = (coarse.target_params or count) - count
-    more = step * round(missing * coarse.width / slope / step)
-    return dataclasses.replace(coarse, width=coarse.width + more)
 
 
 @dataclass(frozen=True, slots=True)
