@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import transformers
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import TikTokenConverter
 from transformers.modeling_outputs import CausalLMOutputWithPast
 
 from tangobench.errors import CorruptionError, InputError
@@ -246,8 +246,10 @@ def gpt2_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def own_tokenizer(own: Defined) -> PreTrainedTokenizerFast:
-    is_json = own.definition.file == HUGGING_FACE
-    made = Tokenizer.from_str(own.definition.data.decode()) if is_json else _of_tiktoken(own)
+    if own.definition.file == HUGGING_FACE:
+        made = Tokenizer.from_str(own.definition.data.decode())
+    else:
+        made = _OfTiktoken(own).converted()
     return _wrapped(made, own.identity["eot"])
 
 
@@ -258,33 +260,22 @@ def _wrapped(tokenizer: Tokenizer, eot: str, **names: str) -> PreTrainedTokenize
     )
 
 
-def _of_tiktoken(own: Defined) -> Tokenizer:
-    """Ranks as merges: a token is the merge of the two parts that its bytes had just before."""
-    ranks = {token: ident for ident, token in enumerate(own.bytes_of) if token}
-    back = {byte: chr(code) for code, byte in base.byte_alphabet().items()}
-    names = {token: "".join(back.get(b, chr(b)) for b in token) for token in ranks}
-    pairs = [_halves(token, ranks) for token in sorted(ranks, key=ranks.__getitem__)]
-    merges = [(names[pair[0]], names[pair[1]]) for pair in pairs if pair]
-    vocabulary = {name: ranks[token] for token, name in names.items()} | own.document["special"]
-    gaps = set(range(own.size)) - set(vocabulary.values())  # ids of a tokenizer.json have none
-    vocabulary |= {f"<unused {ident}>": ident for ident in gaps}
-    tokenizer = Tokenizer(models.BPE(vocabulary, merges))
-    cut = pre_tokenizers.Split(Regex(own.document["pattern"]), behavior="isolated")
-    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([cut, whole])
-    tokenizer.decoder = decoders.ByteLevel()
-    special = [AddedToken(name, normalized=False) for name in own.document["special"]]
-    tokenizer.add_special_tokens(special)
-    return tokenizer
+class _OfTiktoken(TikTokenConverter):  # type: ignore[misc]
+    """Ranks that are in memory, as merges; special tokens keep their ids, and gaps are filled."""
 
+    def __init__(self, own: Defined) -> None:
+        document = own.document
+        super().__init__(pattern=document["pattern"], extra_special_tokens=document["special"])
+        self._own = own
 
-def _halves(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, ...]:
-    parts = [bytes([byte]) for byte in token]
-    while len(parts) > 2:
-        found = [ranks.get(a + b, len(token) << 40) for a, b in pairwise(parts)]
-        at = found.index(min(found))
-        parts[at : at + 2] = [parts[at] + parts[at + 1]]
-    return tuple(parts) if len(parts) == 2 else ()
+    def load_tiktoken_bpe(self, _: Any) -> dict[bytes, int]:
+        return {token: ident for ident, token in enumerate(self._own.bytes_of) if token}
+
+    def extract_vocab_merges_from_model(self, _: Any) -> tuple[dict[str, int], list[Any]]:
+        vocabulary, merges = super().extract_vocab_merges_from_model(None)
+        vocabulary |= self._own.document["special"]
+        gaps = set(range(self._own.size)) - set(vocabulary.values())
+        return vocabulary | {f"<unused {ident}>": ident for ident in gaps}, merges
 
 
 def math_tokenizer() -> PreTrainedTokenizerFast:
