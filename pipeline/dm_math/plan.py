@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tangobench.pipeline.core.progress import duration, units
-from tangobench.pipeline.dm_math.spec import CONFIGS, LEVELS, AnySplit, Group, Spec, TestsSpec
+from tangobench.pipeline.dm_math.spec import AnySplit, Group, Spec, TestsSpec
 
 _BYTES_PER_ROW: Final = 85  # measured: 76 tokens, 4 offset, 2 target_start, 1 combination
 UNIT_SECONDS: Final = 4.0
@@ -18,29 +18,15 @@ _ATTEMPTS: Final[dict[AnySplit, float]] = {"train": 16 / 15, "validation": 16.0,
 RARE: Final = "comparison__sort_more/extrapolate"  # 1 answer in 200 has at most 30 characters
 RAREST: Final = 3200.0  # its draws per accepted example
 
-# Microseconds per draw on one core, mean of the three levels; only the ratios matter.
-_MODULES: Final = (
-    *(240, 680, 320, 790, 1540, 2860, 60, 70, 110, 60, 110, 50, 170, 70),
-    *(190, 360, 990, 670, 1400, 310, 520, 300, 570, 150, 440, 300, 620, 190),
-    *(30, 50, 170, 2430, 80, 450, 40, 500, 110, 660, 110, 580, 60, 590),
-    *(50, 670, 90, 450, 1200, 700, 400, 1210, 210, 880, 1000, 460, 110, 110),
-)
-_EXTRAPOLATED: Final = (1700, 80, 310, 60, 430, 80, 520, 300, 400, 210, 110, 60, 100, 220, 140)
-_MICROSECONDS: Final = (
-    dict(zip(CONFIGS["default"], (c for c in _MODULES for _ in LEVELS), strict=True))
-    | dict(zip(CONFIGS["interpolate"], _MODULES, strict=True))
-    | dict(zip(CONFIGS["extrapolate"], _EXTRAPOLATED, strict=True))
-)
+# Microseconds on one core for a draw of each combination of a config; the rare one's apart.
+_MICROSECONDS: Final = {"default": 82_620, "interpolate": 27_540, "extrapolate": 4_510}
+_RARE_SECONDS: Final = 210e-6 * RAREST
 
 
 def seconds(group: Group) -> float:
-    """Expected time of one example of each combination of a group."""
-    return sum(seconds_of(name, group.split) for name in group.names)
-
-
-def seconds_of(name: str, split: AnySplit) -> float:
-    """Expected time of one accepted example of a combination."""
-    return _MICROSECONDS[name] * 1e-6 * (RAREST if name == RARE else _ATTEMPTS[split])
+    """Expected time of one accepted example of each combination of a group."""
+    rare = _RARE_SECONDS if RARE in group.names else 0.0
+    return _MICROSECONDS[group.config] * 1e-6 * _ATTEMPTS[group.split] + rare
 
 
 def cut(group: Group) -> list[list[tuple[int, int]]]:
@@ -81,6 +67,6 @@ def plan(spec: Spec | TestsSpec, source: str | None, workers: int) -> dict[str, 
         )
         if RARE in group.names:
             rare = f"{RARE.partition('/')[0]} keeps one draw in {RAREST:,.0f}"
-            time = duration(group.each * seconds_of(RARE, group.split))
+            time = duration(group.each * _RARE_SECONDS)
             lines.append(f"{'':<11}  {rare}: {time} of these")
     return needs | {"core_seconds": sum(times), "lines": lines}
