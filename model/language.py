@@ -41,6 +41,9 @@ BLOCKS: Final[dict[str, type[nn.Module]]] = {
     "flash": FlashBlock,
 }
 STD: Final = 0.02
+MATRICES: Final = frozenset(
+    ("embed", "wq", "wk", "wv", "wg", "wo", "w_gate", "w_up", "w_down", "w_in", "w_out")
+)
 RESIDUAL_OUTPUTS: Final = frozenset({"wo", "w_down", "w_out"})
 ONES: Final = frozenset({"norm", "norm_attn", "norm_ffn", "norm_weight", "final_norm"})
 ZEROS: Final = frozenset({"norm_bias", "b_in", "b_out", "beta", "null_bias"})

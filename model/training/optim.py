@@ -1,7 +1,7 @@
 """A step of AdamW as the paper uses it, on one process or several.
 
-- Decay falls on the embedding and the linear weights only. A name in neither list is an error, so
-  that a new tensor has to be decided on.
+- Decay falls on the embedding and the linear weights only. A name in no list of `language` is an
+  error, so that a new tensor has to be decided on.
 - Weights and optimizer state are float32 (or float64 in tests), whatever autocast computes in.
 - Every rank knows the whole batch's rows and target count; a rank without rows adds zero.
 - Weights need no broadcast: they depend on (seed, name) alone. Before the first step all ranks
@@ -24,25 +24,20 @@ import torch.distributed as dist
 from torch import nn
 
 from tangobench.errors import MismatchError, ResourceError, UsageError
+from tangobench.model.language import MATRICES, ONES, POSITION_FREE, ZEROS
 
 if TYPE_CHECKING:
     from tangobench.model.training.recipes import Precision, Recipe
 
-DECAYED: Final = frozenset(
-    ("embed", "wq", "wk", "wv", "wg", "wo", "w_gate", "w_up", "w_down", "w_in", "w_out")
-)
-_NORMS: Final = ("norm", "norm_attn", "norm_ffn", "norm_weight", "norm_bias", "final_norm")
-FREE: Final = frozenset(
-    (*_NORMS, "b_in", "b_out", "gamma", "beta", "toeplitz", "theta", "null_bias")
-)
+FREE: Final = ONES | ZEROS | POSITION_FREE | {"theta"}
 MOMENTS: Final = ("exp_avg", "exp_avg_sq")
 
 
 def is_decayed(name: str) -> bool:
     leaf = name.rpartition(".")[2]
-    if leaf not in DECAYED | FREE:
+    if leaf not in MATRICES | FREE:
         raise ValueError(f"parameter {name!r} is in no weight-decay group")
-    return leaf in DECAYED
+    return leaf in MATRICES
 
 
 def make_optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.AdamW:
