@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,12 +20,10 @@ from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
 from tangobench.model.config import ARCHS, Arch, is_known
 from tangobench.model.training.recipes import RECIPES, Recipe, nearest, varied
-from tangobench.pipeline.core.files import Refused, read_untrusted
 from tangobench.pipeline.core.lock import Lock
-from tangobench.pipeline.core.spec import parse, parsed_toml, shown
+from tangobench.pipeline.core.spec import parse, read_document, shown
 
 MATCH: Final = "match_params"  # what files call `target_params`
-_LARGEST_FILE: Final = 1 << 16
 _LARGEST_MODEL: Final = 10**11
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _TINY: Final = 1e-30
@@ -42,7 +39,7 @@ _LIMITS: Final = {
 
 def read_recipe(path: Path) -> Recipe:
     """The recipe of a TOML file, named after the file unless it says otherwise."""
-    document = _document(path)
+    document = read_document(path, "recipe")
     base = document.pop("base", None)
     values: dict[str, Any] = {"name": path.stem, **(_base(base, path) if base is not None else {})}
     values |= {"name": path.stem, **_renamed(document, str(path))}
@@ -85,27 +82,6 @@ def as_toml(recipe: Recipe) -> str:
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
     return {k: v for k, v in recipe.as_json().items() if v is not None and k != "family"}
-
-
-def _document(path: Path) -> dict[str, Any]:
-    try:
-        return parsed_toml(read_untrusted(path, limit=_LARGEST_FILE, links=True))
-    except Refused as error:
-        raise UsageError(
-            f"{path} is no recipe: {error.strerror}",
-            kind="bad-recipe",
-            fix="`tangobench recipes show sample-dm_math-tango` prints one",
-        ) from None
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the recipe {path}: {os.strerror(error.errno or 0)}",
-            kind="no-such-recipe",
-            fix="name a TOML file, or one of `tangobench recipes`",
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{path} is not valid TOML: {error}", kind="bad-recipe", fix="correct that line"
-        ) from None
 
 
 def _base(name: object, path: Path) -> dict[str, Any]:

@@ -65,12 +65,12 @@ def read_spec(
     return parse(cls, merged, where=where)
 
 
-def read_document(path: Path) -> dict[str, Any]:
+def read_document(path: Path, what: str = "spec") -> dict[str, Any]:
     try:
         return parsed_toml(read_untrusted(path, limit=_LARGEST_FILE, links=True))
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        why = f"no spec at {path}" if missing else f"cannot read the spec {path}: {error.strerror}"
+        why = f"no {what} at {path}" if missing else f"cannot read {what} {path}: {error.strerror}"
         fix = "name a TOML file that exists and that you may read"
         raise UsageError(why, kind="spec-missing", fix=fix) from None
     except (ValueError, RecursionError) as error:

@@ -143,7 +143,7 @@ def test_a_recipe_that_is_no_small_regular_file(attacked, tmp_path, how):
     else:
         swap(recipe, how, tmp_path / "elsewhere")
     said = attacked("train", "--recipe", recipe, "--out", tmp_path, code=2, seconds=SECONDS)
-    assert "no recipe" in said
+    assert "cannot read recipe" in said
 
 
 @pytest.mark.parametrize("how", ODD)

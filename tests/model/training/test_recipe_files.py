@@ -81,8 +81,8 @@ def test_a_base_gives_what_a_file_leaves_out(tmp_path):
         ("base = 'sample-dm_math-tango'\narch = 'retention'", "spec-type", "flash"),
         ("base = 'sample-dm_math-tango'\nmatch_params = 1\ntarget_params = 1", "bad-recipe", ""),
         ("base = 'sample-dm_math-tango'\nmatch_params = true", "bad-recipe", "match_params"),
-        ("a = [[", "bad-recipe", ""),
-        ("#" * 70_000, "bad-recipe", "bytes"),
+        ("a = [[", "spec-syntax", ""),
+        ("#" * (1 << 21), "spec-missing", "bytes"),
     ],
 )
 def test_a_wrong_file_is_a_typed_error(tmp_path, text, kind, said):
