@@ -60,9 +60,6 @@ class GauBlock(nn.Module):
         q, k = heads_BOTS.unbind(1)
         return squared_relu_mix(q, k, v_BTE, self.toeplitz, self.config.context)
 
-    def empty_cache(self) -> PrefixCache:
-        return PrefixCache()
-
     def fill(self, cache: PrefixCache, heads_BOTS: Tensor, v_BTE: Tensor) -> None:
         """Remember a prompt."""
         cache.extend(heads_BOTS[:, 1:2], v_BTE[:, None])

@@ -126,7 +126,9 @@ class LanguageModel(nn.Module):
         return self.logits(hidden_BTC[:, -1]), state
 
     def start(self) -> DecodeState:
-        return DecodeState(caches=[block.empty_cache() for block in self.applications()])
+        """Empty caches: a block's own kind, or one that keeps the whole prefix."""
+        make = (getattr(block, "empty_cache", layers.PrefixCache) for block in self.applications())
+        return DecodeState(caches=[empty() for empty in make])
 
     @torch.no_grad()
     def step(self, tokens_B: Tensor, state: DecodeState) -> Tensor:

@@ -93,9 +93,6 @@ class TangoBlock(nn.Module):
         """What the kernel sees of queries and keys."""
         return q * layers.log_tau_H11(self.theta, q).exp(), k
 
-    def empty_cache(self) -> PrefixCache:
-        return PrefixCache()
-
     def fill(self, cache: PrefixCache, k_BHTK: Tensor, gate_BHTG: Tensor) -> None:
         """Remember a prompt."""
         cache.extend(k_BHTK, gate_BHTG)

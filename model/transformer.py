@@ -55,9 +55,6 @@ class TransformerBlock(nn.Module):
             mixed_BTC = layers.merge_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True))
         return self._finish(h_BTC, mixed_BTC)
 
-    def empty_cache(self) -> PrefixCache:
-        return PrefixCache()
-
     def step(self, h_B1C: Tensor, cache: PrefixCache, position: int) -> Tensor:
         q, k, v = self._query_key_value(h_B1C, position)
         keys, values = cache.extend(k, v)
