@@ -22,7 +22,6 @@ from tangobench.model.kernels.crossgate import (
     TangoKernel,
     average,
     null_of_heads,
-    strip_of,
 )
 from tangobench.model.kernels.wango import BLOCK, WangoKernel
 from tangobench.model.layers import PrefixCache
@@ -49,7 +48,7 @@ class TangoBlock(nn.Module):
             from tangobench.model.kernels.triton.tango import TangoTriton
 
             return TangoTriton()
-        return TangoKernel(None if chosen == "strips" else strip_of(length))
+        return TangoKernel()
 
     def forward(self, h_BTC: Tensor, cache: PrefixCache | None = None) -> Tensor:
         """h + W_o(ḡ ⊙ W_v x), eq. 3; fills `cache` when decoding begins."""
@@ -69,9 +68,8 @@ class TangoBlock(nn.Module):
         self, x: Tensor, gate: Tensor, wv: Tensor, null_H: Tensor, *features: Tensor
     ) -> Tensor:
         """ḡ ⊙ W_v x of all heads, or of some."""
-        chosen = crossgate.chosen(x)
-        kernel, together = self.kernel(chosen, x.shape[1]), chosen != "strips"
-        return average(kernel, features, gate, null_H, together=together) * F.linear(x, wv)
+        kernel = self.kernel(crossgate.chosen(x), x.shape[1])
+        return average(kernel, features, gate, null_H) * F.linear(x, wv)
 
     def _recomputed_update(self, x_BTC: Tensor, inputs: tuple[Tensor, ...]) -> Tensor:
         """W_o(ḡ ⊙ W_v x), recomputed in the backward pass; head by head if the kernel is strips."""
@@ -143,9 +141,7 @@ class WangoBlock(TangoBlock):
             from tangobench.model.kernels.triton.wango import WangoTriton
 
             return WangoTriton(window)
-        if length <= SHORT:
-            return TangoKernel(None if chosen == "strips" else strip_of(length), window)
-        return WangoKernel(window)
+        return TangoKernel(window=window) if length <= SHORT else WangoKernel(window)
 
     def features(self, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
         """(τ·q, k) for recent pairs and (φ(√τ q), φ(√τ k)) for older ones."""

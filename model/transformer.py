@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from tangobench.model import layers
 from tangobench.model.config import ModelConfig
 from tangobench.model.kernels import crossgate
-from tangobench.model.kernels.crossgate import TangoKernel, average, strip_of
+from tangobench.model.kernels.crossgate import TangoKernel, average
 from tangobench.model.layers import PrefixCache
 from tangobench.model.tango import newest_average
 
@@ -47,10 +47,7 @@ class TransformerBlock(nn.Module):
             cache.extend(k, v)
         if self.cosine:
             features = (q * layers.log_tau_H11(self.theta, q).exp(), k)
-            together = crossgate.chosen(h_BTC) != "strips"
-            kernel = TangoKernel(strip=strip_of(h_BTC.shape[1]) if together else None)
-            values = layers.merge_heads(v)
-            mixed_BTC = average(kernel, features, values, self.null_bias, together=together)
+            mixed_BTC = average(TangoKernel(), features, layers.merge_heads(v), self.null_bias)
         else:
             mixed_BTC = layers.merge_heads(F.scaled_dot_product_attention(q, k, v, is_causal=True))
         return self._finish(h_BTC, mixed_BTC)

@@ -164,15 +164,10 @@ def null_logits(null_bias: Tensor, start: int, stop: int) -> Tensor:
 
 
 def average(
-    kernel: HeadKernel,
-    features: Sequence[Tensor],
-    gate_BTF: Tensor,
-    null_bias: Tensor | None,
-    *,
-    together: bool = False,
+    kernel: HeadKernel, features: Sequence[Tensor], gate_BTF: Tensor, null_bias: Tensor | None
 ) -> Tensor:
     """The aggregated gates of all heads, (B, T, F); features are (B, H, T, K)."""
-    null_H = null_of_heads(features[0], null_bias)
+    null_H, together = null_of_heads(features[0], null_bias), chosen(gate_BTF) != "strips"
     result: Tensor = _Average.apply(kernel, together, gate_BTF, null_H, *features)  # type: ignore[no-untyped-call]
     return result
 
@@ -289,7 +284,7 @@ class TangoKernel:
     φ(√τ q) and φ(√τ k) that follow. Quadratic in T, but without padding or states.
     """
 
-    strip: int | None = None  # queries at a time; None: by length
+    strip: int | None = None  # queries at a time; None: by length, and by whose heads there are
     window: int | None = None
 
     def forward(
@@ -298,7 +293,7 @@ class TangoKernel:
         length = gate_NTG.shape[1]
         log_total_NT = features[0].new_empty(gate_NTG.shape[:2])
         null_T = null_logits(null_bias, 0, length)
-        for rows in self._strips(length):
+        for rows in self._strips(features[0]):
             cols, log_total = slice(0, rows.stop), log_total_NT[:, rows]
             mass_NQJ = self.masses(features, rows, cols)
             torch.logaddexp(mass_NQJ.sum(-1).log_(), null_T[..., rows], out=log_total)
@@ -315,7 +310,7 @@ class TangoKernel:
         log_total_NT, mean_dot_NT, dmean_NTG = incoming
         scale_NT1, length = torch.exp(-log_total_NT)[..., None], gate_NTG.shape[1]
         grads = [torch.zeros_like(f) for f in features]
-        for cols in self._strips(length):
+        for cols in self._strips(features[0]):
             rows = slice(cols.start, length)
             dmean, scale = dmean_NTG[:, rows], scale_NT1[:, rows]
             weight = self.masses(features, rows, cols).mul_(scale)
@@ -349,9 +344,10 @@ class TangoKernel:
             corner.triu_(apart + 1).add_(older.tril_(apart))
         return mass_NQJ
 
-    def _strips(self, length: int) -> Iterator[slice]:
+    def _strips(self, q_NTK: Tensor) -> Iterator[slice]:
         """An eighth of a short sequence, so that the skipped half is not lost to the diagonal."""
-        parts = max(1, min(8, length // SHORTEST_STRIP))
-        strip = self.strip or min(LONGEST_STRIP, -(-length // parts))
+        length = q_NTK.shape[1]
+        strip = min(LONGEST_STRIP, -(-length // max(1, min(8, length // SHORTEST_STRIP))))
+        strip = self.strip or (strip if chosen(q_NTK) == "strips" else strip_of(length))
         for start in range(0, length, strip):
             yield slice(start, min(start + strip, length))

@@ -74,10 +74,11 @@ def test_gradients_of_all_heads_are_made_after_the_kernel_has_given_back_its_mem
             live.append(counter.live)
             return [f * 1 for f in features]
 
-    with torch.device("meta"), counting.Counter() as counter:
+    kernel = crossgate.using("batched")
+    with kernel, torch.device("meta"), counting.Counter() as counter:
         gate = torch.empty(shape, dtype=torch.bfloat16, requires_grad=True)
         features = [torch.empty(4, 8, 1024, 64, requires_grad=True) for _ in range(2)]
-        mean = crossgate.average(Watched(), features, gate, None, together=True)
+        mean = crossgate.average(Watched(), features, gate, None)
         before = counter.live
         mean.backward(torch.empty_like(mean))
     narrow = sum(f.nbytes for f in features)
