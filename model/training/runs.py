@@ -119,14 +119,13 @@ def commit() -> str | None:
     root = Path(str(importlib.resources.files("tangobench.model"))).parent
     if not (root / ".git").exists():
         return None
-    run = functools.partial(subprocess.run, capture_output=True, text=True, check=True, timeout=30)
-    git = ["git", "-C", str(root)]
+    words = ("describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+")
+    git = ["git", "-C", str(root), *words]
     try:
-        head = run([*git, "rev-parse", "HEAD"]).stdout.strip()
-        changed = run([*git, "status", "--porcelain", "--untracked-files=no"]).stdout.strip()
+        done = subprocess.run(git, capture_output=True, text=True, check=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return None
-    return head + ("+" if changed else "")
+    return done.stdout.strip()
 
 
 def provenance(device: str) -> dict[str, Any]:
