@@ -261,9 +261,9 @@ def product(a: Tensor, b: Tensor, narrow: torch.dtype) -> Tensor:
 class _SummedNll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, embed: Tensor, target: Tensor) -> Tensor:
-        need_hidden, need_embed, _ = ctx.needs_input_grad
-        dhidden = torch.empty_like(hidden) if need_hidden else None
-        dembed = torch.zeros_like(embed) if need_embed else None
+        gradients: tuple[Tensor, ...] = ()
+        if any(ctx.needs_input_grad):
+            gradients = dhidden, dembed = torch.empty_like(hidden), torch.zeros_like(embed)
         total = hidden.new_zeros(())
         kind = hidden.device.type
         on_gpu = kind == "cuda" or (kind == "meta" and chosen(hidden) != "strips")
@@ -275,24 +275,19 @@ class _SummedNll(torch.autograd.Function):
                 log_total = logits.logsumexp(-1, keepdim=True)
                 index = target[rows, None]
                 total += (log_total - logits.gather(1, index)).sum()
-                if dhidden is None and dembed is None:
+                if not gradients:
                     continue
                 dlogits = logits.sub_(log_total).exp_()
                 dlogits.scatter_add_(1, index, torch.full_like(log_total, -1.0))
-                if dhidden is not None:
-                    dhidden[rows] = product(dlogits, embed, narrow)
-                if dembed is not None and narrow == hidden.dtype:
+                dhidden[rows] = product(dlogits, embed, narrow)
+                if narrow == hidden.dtype:
                     dembed.addmm_(dlogits.T.to(embed.dtype), hidden[rows].to(embed.dtype))
-                elif dembed is not None:
+                else:
                     dembed += product(dlogits.T, hidden[rows], narrow)
-        ctx.save_for_backward(dhidden, dembed)
+        ctx.save_for_backward(*gradients)
         return total
 
     @staticmethod
     def backward(ctx: Any, dtotal: Tensor) -> tuple[Tensor | None, ...]:
         dhidden, dembed = ctx.saved_tensors
-        return (
-            None if dhidden is None else dhidden * dtotal,
-            None if dembed is None else dembed * dtotal.to(dembed.dtype),
-            None,
-        )
+        return dhidden * dtotal, dembed * dtotal.to(dembed.dtype), None
