@@ -100,16 +100,11 @@ def merge_heads(x_BHTK: Tensor) -> Tensor:
     return x_BHTK.transpose(1, 2).flatten(2)
 
 
-def log_tau(theta: Tensor) -> Tensor:
-    """log τ = min(θ, log 20), eq. 4; the gradient past the clamp is 0."""
-    return wide(theta).clamp(max=LOG_TAU_MAX)
-
-
 def log_tau_H11(theta: Tensor | None, like_BHTK: Tensor) -> Tensor:
-    """log τ per head; the constant log 10 in the ablation without a learned temperature."""
+    """log τ = min(θ, log 20), eq. 4, without a gradient past it; log 10 where θ is not learned."""
     if theta is None:
         return like_BHTK.new_full((like_BHTK.shape[1], 1, 1), INITIAL_THETA)
-    return log_tau(theta)[:, None, None]
+    return wide(theta).clamp(max=LOG_TAU_MAX)[:, None, None]
 
 
 def null_mass_H11(null_bias: Tensor | None, like_BHTK: Tensor, position: int) -> Tensor:

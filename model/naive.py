@@ -72,14 +72,6 @@ def _cross_gated_block(config: ModelConfig, p: Params, h_BTC: Tensor, mixer: Mix
     return h_BTC + (layers.merge_heads(mean_BHTG) * value_BTF) @ p["wo"].T
 
 
-def tau_H11(config: ModelConfig, p: Params, like: Tensor) -> Tensor:
-    """Temperatures, eq. 4."""
-    theta = p.get("theta")
-    if theta is None:
-        theta = like.new_full((config.heads,), layers.INITIAL_THETA)
-    return layers.log_tau(theta).exp()[:, None, None]
-
-
 def null_mass_HT1(p: Params, length: int, like: Tensor) -> Tensor | float:
     """n_i · exp(b), n_i = i + 1 visible sources (also in WANGO)."""
     if p.get("null_bias") is None:
@@ -91,7 +83,7 @@ def null_mass_HT1(p: Params, length: int, like: Tensor) -> Tensor | float:
 def tango(config: ModelConfig, p: Params, q: Tensor, k: Tensor, gate: Tensor) -> Tensor:
     """Full-prefix aggregation, eq. 5 and 6."""
     with term("pairs"):
-        logits_BHTT = tau_H11(config, p, q) * (q @ k.mT)
+        logits_BHTT = layers.log_tau_H11(p.get("theta"), q).exp() * (q @ k.mT)
         mass_BHTT = logits_BHTT.exp() * _visible(q.shape[-2], q)
         total = mass_BHTT.sum(-1, keepdim=True) + null_mass_HT1(p, q.shape[-2], q)
         return mass_BHTT @ gate / total
@@ -100,7 +92,7 @@ def tango(config: ModelConfig, p: Params, q: Tensor, k: Tensor, gate: Tensor) ->
 def wango(config: ModelConfig, p: Params, q: Tensor, k: Tensor, gate: Tensor) -> Tensor:
     """Windowed aggregation, eq. 7 to 9, with every pair's weight written out."""
     length = q.shape[-2]
-    tau = tau_H11(config, p, q)
+    tau = layers.log_tau_H11(p.get("theta"), q).exp()
     visible = _visible(length, q)
     older = visible.tril(-config.window)
     recent_BHTT = (tau * (q @ k.mT)).exp() * (visible & ~older)

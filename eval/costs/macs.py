@@ -35,7 +35,7 @@ def wango(config: ModelConfig, p: Params, q: Tensor, k: Tensor, gate: Tensor) ->
             kind="bad-model-config",
             fix=f"count operations with a window of {BLOCK}",
         )
-    tau = naive.tau_H11(config, p, q)
+    tau = layers.log_tau_H11(p.get("theta"), q).exp()
     phi_q, phi_k = (_blocks(layers.phi(tau.sqrt() * u), BLOCK) for u in (q, k))
     q, k, gate = (_blocks(u, BLOCK) for u in (tau * q, k, gate))
     distance = torch.arange(BLOCK)[:, None] + BLOCK - torch.arange(2 * BLOCK)
