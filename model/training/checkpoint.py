@@ -22,7 +22,7 @@ from tangobench.errors import CorruptionError, InputError, MismatchError
 from tangobench.model.training.optim import MOMENTS, load_optimizer
 from tangobench.model.training.recipes import Run
 from tangobench.model.training.runs import described_run
-from tangobench.pipeline.core.files import PARTIAL, read_untrusted, size_untrusted, write_atomic
+from tangobench.pipeline.core.files import PARTIAL, read_untrusted, write_atomic
 from tangobench.pipeline.core.hashing import Broken, seal, sha256_bytes, unseal
 
 FORMAT: Final = "tangobench-checkpoint/1"
@@ -110,8 +110,6 @@ def load(path: Path) -> Checkpoint:
         raise _corrupt(path, wrong)
     name, size, sha256 = (meta["tensors"][key] for key in _TENSOR_KEYS)
     try:
-        if (found := size_untrusted(path.parent / name, folder=folder)) != size:
-            raise _corrupt(path, f"{name} has {found:,} bytes, expected {size:,}")
         data = read_untrusted(path.parent / name, folder=folder, limit=size)
     except FileNotFoundError:
         raise _corrupt(path, f"{name} is missing") from None

@@ -56,12 +56,6 @@ class Batch:
     def tokens(self) -> int:
         return int(self.lengths_B.sum())
 
-    def part(self, places: NDArray) -> Batch:
-        lengths = self.lengths_B[places]
-        wide = (x[places, : int(lengths.max())] for x in (self.tokens_BT, self.targets_BT))
-        tokens, targets = map(np.ascontiguousarray, wide)
-        return Batch(self.step, self.config, self.rows[places], tokens, targets, lengths)
-
     def on(self, device: torch.device, vocabulary: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Tokens and the places before targets on a device: one copy, ids checked on the host."""
         high = int(self.tokens_BT.max(initial=0))
@@ -88,7 +82,11 @@ class Batch:
         """
         mine = np.argsort(self.lengths_B, kind="stable")[rank::world]
         for start in range(0, len(mine), size):
-            yield self.part(mine[start : start + size])
+            places = mine[start : start + size]
+            lengths = self.lengths_B[places]
+            wide = (x[places, : int(lengths.max())] for x in (self.tokens_BT, self.targets_BT))
+            tokens, targets = map(np.ascontiguousarray, wide)
+            yield Batch(self.step, self.config, self.rows[places], tokens, targets, lengths)
 
 
 class Stream:

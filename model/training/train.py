@@ -55,9 +55,7 @@ class Options:
 
     out: Path
     device: str = "cpu"
-    microbatch: int | None = (
-        None  # rows at once; None: see `rows_at_once`, halved when memory runs out
-    )
+    microbatch: int | None = None  # rows at once; None: `rows_at_once`, halved where memory ends
     checkpoint_every: int | None = None
     stop_at: int | None = None  # a checkpoint, and the end, after so many steps of the run
     tensorboard: bool = False
