@@ -41,7 +41,7 @@ WIDTH_STEP: Final = 16  # multiples of 8, 32 and 64 miss published widths; 16 gi
 class ModelConfig:
     """Everything that decides a model's function; `depth` counts block applications."""
 
-    arch: Arch
+    arch: str  # of ARCHS, or registered
     width: int  # F of TANGO, WANGO and the Transformers, E of GAU and FLASH
     d_model: int = 512
     heads: int = 16  # TANGO, WANGO, Transformers; GAU and FLASH have one
@@ -191,7 +191,7 @@ def is_known(arch: str) -> bool:
 
 
 def matched(
-    arch: Arch, target_params: int, d_model: int = 512, step: int = WIDTH_STEP, **fields: Any
+    arch: str, target_params: int, d_model: int = 512, step: int = WIDTH_STEP, **fields: Any
 ) -> ModelConfig:
     """The config whose nonembedding count is nearest to `target_params`; see its `deviation`.
 
@@ -216,7 +216,7 @@ def matched(
     return min(candidates, key=lambda c: (abs(c.nonembedding_params - target_params), c.width))
 
 
-def published(arch: Arch, dataset: str, depth: int = 4) -> ModelConfig:
+def published(arch: str, dataset: str, depth: int = 4) -> ModelConfig:
     """The paper's model for a dataset; depths other than 4 and 8 follow the same width rule."""
     if dataset not in CATALOGUE:
         raise _bad("dataset", dataset, f"one of {', '.join(CATALOGUE)}")
@@ -244,7 +244,8 @@ def build(
     return model
 
 
-SCALING: Final = {arch: "linear" if arch in ("wango", "flash") else "quadratic" for arch in ARCHS}
+_LINEAR: Final = ("wango", "flash")
+SCALING: Final[dict[str, str]] = {a: "linear" if a in _LINEAR else "quadratic" for a in ARCHS}
 
 
 def formula(config: ModelConfig, length: int) -> dict[str, int]:

@@ -61,7 +61,7 @@ def parameters() -> Table:
         return LABELS[arch] + (f" ({CATALOGUE[dataset].label})" if arch == "gau" else "")
 
     rows = [
-        (name(arch, dataset), config.published(arch, dataset), width, count)  # type: ignore[arg-type]
+        (name(arch, dataset), config.published(arch, dataset), width, count)
         for (arch, dataset), (width, count) in published.PARAMETERS.items()
     ]
     sharing = {True: "1 block reused 4 times", False: "4 independent blocks"}

@@ -12,13 +12,12 @@ import dataclasses
 import json
 import math
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
-from tangobench.model.config import ARCHS, Arch, is_known
+from tangobench.model.config import ARCHS, is_known
 from tangobench.model.training.recipes import RECIPES, Recipe, nearest, varied
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.spec import parse, read_document, shown
@@ -113,23 +112,14 @@ def _checked(values: dict[str, Any], where: str) -> Recipe:
             raise _bad(where, name, value, f"a number from {least:g} to {most:,}")
         if name in ("name", "dataset", "profile"):
             _require_name(name, value, where)
-    recipe = typed({**values, "family": "study"}, where, any_arch=False)
+    recipe = parse(Recipe, {**values, "family": "study"}, where=where)
+    if not is_known(recipe.arch):
+        raise _bad(where, "arch", recipe.arch, f"one of {', '.join(ARCHS)}, or a registered one")
     if recipe.vocabulary is not None or recipe.dataset in CATALOGUE:
         total = recipe.model_config().total_params
         if total > _LARGEST_MODEL:
             raise _bad(where, "d_model", recipe.d_model, f"at most {_LARGEST_MODEL:,} parameters")
     return recipe
-
-
-def typed(values: Mapping[str, Any], where: str, *, any_arch: bool) -> Recipe:
-    """A recipe of plain values, types checked; `any_arch` takes unregistered architectures too."""
-    arch = values.get("arch")
-    own = isinstance(arch, str) and arch not in ARCHS and _NAME.fullmatch(arch)
-    if not own or not (any_arch or is_known(str(arch))):
-        return parse(Recipe, values, where=where)
-    # The field's type allows six architectures, and `shared` means something else for each.
-    recipe = parse(Recipe, {**values, "arch": ARCHS[0]}, where=where)
-    return dataclasses.replace(recipe, arch=cast(Arch, arch), shared=values.get("shared"))
 
 
 def _require_name(key: str, value: object, where: str) -> None:

@@ -28,12 +28,12 @@ import numpy as np
 from tangobench import __version__
 from tangobench.errors import CorruptionError, TangobenchError, UsageError
 from tangobench.model.config import is_known
-from tangobench.model.training.recipe_files import typed
-from tangobench.model.training.recipes import Run
+from tangobench.model.training.recipes import Recipe, Run
 from tangobench.pipeline.core import files
 from tangobench.pipeline.core.files import read_untrusted
 from tangobench.pipeline.core.hashing import LINE, digest, seal, sha256_bytes, unseal
 from tangobench.pipeline.core.lock import NAME
+from tangobench.pipeline.core.spec import parse
 from tangobench.pipeline.core.store import Place, place_of
 
 DATASET: Final = "dataset.txt"  # where the data is, if not at OUT/DATASET-PROFILE
@@ -84,10 +84,10 @@ def dataset_place(out: Path, run: Run) -> Place:
 def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
     """The run of a recipe and seeds, if its name and hash are those that stand beside them."""
     try:
-        recipe = typed(meta["recipe"], "a record", any_arch=True)
+        recipe = parse(Recipe, meta["recipe"], where="a record")
         run = Run(recipe, *seeds)
         plain = recipe.as_json() == meta["recipe"] and all(type(seed) is int for seed in seeds)
-        names = (recipe.name, recipe.dataset, recipe.profile)  # parts of paths
+        names = (recipe.name, recipe.dataset, recipe.profile, recipe.arch)  # shown, parts of paths
         plain = plain and all(map(_NAME.fullmatch, names))
         # Results of an architecture that nobody registered in this process are still results.
         fits = not is_known(recipe.arch) or recipe.model_config().total_params <= _MOST_PARAMS

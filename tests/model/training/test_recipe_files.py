@@ -78,7 +78,7 @@ def test_a_base_gives_what_a_file_leaves_out(tmp_path):
         ("base = 'sample-dm_math-tango'\nname = '../x'", "bad-recipe", "name"),
         ("base = 'sample-dm_math-tango'\ndataset = '../x'", "bad-recipe", "dataset"),
         ("base = 'sample-dm_math-tango'\nname = 'mini-lean-gau'", "name-taken", ""),
-        ("base = 'sample-dm_math-tango'\narch = 'retention'", "spec-type", "flash"),
+        ("base = 'sample-dm_math-tango'\narch = 'retention'", "bad-recipe", "flash"),
         ("base = 'sample-dm_math-tango'\nmatch_params = 1\ntarget_params = 1", "bad-recipe", ""),
         ("base = 'sample-dm_math-tango'\nmatch_params = true", "bad-recipe", "match_params"),
         ("a = [[", "spec-syntax", ""),
