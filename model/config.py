@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
+from tangobench.pipeline.core.spec import LATER, as_dict
 
 if TYPE_CHECKING:
     import torch
@@ -32,8 +33,6 @@ _COUNTS: Final = (
     *("width", "d_model", "heads", "depth", "context", "vocabulary"),
     *("window", "chunk", "qk_width"),
 )
-# Fields that configs got later: left out of their JSON at these defaults.
-LATER: Final[dict[str, Any]] = {"shared": None, "weighting": "softmax", "init_scale": None}
 WIDTH_STEP: Final = 16  # multiples of 8, 32 and 64 miss published widths; 16 gives them all
 
 
@@ -57,11 +56,11 @@ class ModelConfig:
     temperature: bool = True  # False freezes τ at its initial 10 (an ablation)
     target_params: int | None = None  # what `matched` aimed at
     # Whether one block is applied `depth` times; None becomes the architecture's own choice.
-    shared: bool | None = LATER["shared"]
+    shared: bool | None = None
     # Transformers: "cosine-null" weighs sources as TANGO does (unit q and k, temperature, null).
-    weighting: Weighting = LATER["weighting"]
+    weighting: Weighting = field(default="softmax", metadata=LATER)
     # R in the 1/√(2R) of the initial residual outputs; None is the depth (docs/models.md).
-    init_scale: int | None = LATER["init_scale"]
+    init_scale: int | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
         known = f"one of {', '.join(_BLOCK_PARAMS)} (TANGOBENCH_IMPORT=MODULE registers others)"
@@ -125,10 +124,11 @@ class ModelConfig:
         return self.nonembedding_params + self.vocabulary * self.d_model
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, without later fields at their defaults."""
-        values = asdict(self)
-        values["shared"] = None if self.shared == (self.arch in SHARED) else self.shared
-        return {k: v for k, v in values.items() if k not in LATER or v != LATER[k]}
+        """Plain values, without later fields at their defaults; `shared` is one of these."""
+        values = as_dict(self)
+        if self.shared == (self.arch in SHARED):
+            del values["shared"]
+        return values
 
     @property
     def deviation(self) -> float | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from tangobench.catalogue import CATALOGUE
@@ -19,14 +19,16 @@ from tangobench.errors import UsageError
 from tangobench.model import config as models
 from tangobench.model.config import ARCHS, TARGET_PARAMS, WIDTH_STEP, ModelConfig
 from tangobench.pipeline.core.hashing import digest
+from tangobench.pipeline.core.spec import LATER, as_dict
 
 Family = Literal["published", "mini", "sample", "ablation", "study"]
 Precision = Literal["bf16", "fp32", "fp64"]
 
 SEED_PAIRS: Final = ((17, 101), (23, 103), (41, 107))  # (initialisation, data order), §4
-# Fields of the model that recipes got later, with the paper's choice; then the others.
-_WHOLE: Final = {"window": 64, "null_gate": True, "temperature": True, **models.LATER}
-_LATER: Final = _WHOLE | dict.fromkeys(("budget_macs", "vocabulary", "width"))
+_OF_MODEL: Final = (
+    *("d_model", "heads", "depth", "context", "window"),
+    *("null_gate", "temperature", "shared", "weighting", "init_scale"),
+)
 _GPT2_IDS: Final = CATALOGUE["fineweb"].vocabulary
 _FIXED: Final = ("name", "family", "dataset", "arch")  # what `varied` does not change
 
@@ -57,16 +59,16 @@ class Recipe:
     weight_decay: float = 0.1
     clip: float = 1.0
     precision: Precision = "bf16"
-    window: int = _WHOLE["window"]
-    null_gate: bool = _WHOLE["null_gate"]
-    temperature: bool = _WHOLE["temperature"]
-    shared: bool | None = _WHOLE["shared"]
-    weighting: models.Weighting = _WHOLE["weighting"]
-    init_scale: int | None = _WHOLE["init_scale"]
-    budget_macs: int | None = _LATER["budget_macs"]
-    vocabulary: int | None = _LATER["vocabulary"]
+    window: int = field(default=64, metadata=LATER)
+    null_gate: bool = field(default=True, metadata=LATER)
+    temperature: bool = field(default=True, metadata=LATER)
+    shared: bool | None = field(default=None, metadata=LATER)
+    weighting: models.Weighting = field(default="softmax", metadata=LATER)
+    init_scale: int | None = field(default=None, metadata=LATER)
+    budget_macs: int | None = field(default=None, metadata=LATER)
+    vocabulary: int | None = field(default=None, metadata=LATER)
     """Token ids of the model; None is what the catalogue says of the dataset."""
-    width: int | None = _LATER["width"]
+    width: int | None = field(default=None, metadata=LATER)
     """None lets `target_params` choose it."""
 
     def __post_init__(self) -> None:
@@ -90,9 +92,8 @@ class Recipe:
 
     def model_config(self) -> ModelConfig:
         """The model that this recipe trains, of its width or matched in nonembedding parameters."""
-        sizes = {name: getattr(self, name) for name in ("d_model", "heads", "depth", "context")}
-        fields = {name: getattr(self, name) for name in _WHOLE}
-        fields |= {**sizes, "vocabulary": self._model_vocabulary()}
+        fields = {name: getattr(self, name) for name in _OF_MODEL}
+        fields["vocabulary"] = self._model_vocabulary()
         if self.width is not None:
             return ModelConfig(arch=self.arch, width=self.width, **fields)
         return models.matched(self.arch, self.target_params, step=self.width_step, **fields)
@@ -111,8 +112,7 @@ class Recipe:
         return f"{self.dataset}-{self.profile}"
 
     def as_json(self) -> dict[str, Any]:
-        values = {name: getattr(self, name) for name in self.__slots__}
-        return {k: v for k, v in values.items() if k not in _LATER or v != _LATER[k]}
+        return as_dict(self)
 
     @property
     def step_macs(self) -> int:
