@@ -124,11 +124,9 @@ class World:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             gradients.append(parameter.grad)
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        flat = nn.utils.parameters_to_vector(gradients)
         _together(lambda: dist.all_reduce(flat))
-        parts = flat.split([gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
+        nn.utils.vector_to_parameters(flat, gradients)
 
     def summed(self, values: torch.Tensor) -> torch.Tensor:
         if self.size > 1:
