@@ -139,13 +139,9 @@ class ModelConfig:
 
 
 def _bad(name: str, value: object, expected: str) -> UsageError:
-    return UsageError(
-        f"model config: {name} = {value!r}, expected {expected}",
-        kind="bad-model-config",
-        fix=f"give {expected} for {name}",
-        key=name,
-        value=value,
-    )
+    why = f"model config: {name} = {value!r}, expected {expected}"
+    fix = f"give {expected} for {name}"
+    return UsageError(why, kind="bad-model-config", fix=fix, key=name, value=value)
 
 
 def _head_params(c: ModelConfig) -> int:

@@ -227,11 +227,9 @@ def export(model: LanguageModel, folder: Path, own: Defined | None = None) -> Pa
 def tokenizer_for(vocabulary: int) -> PreTrainedTokenizerFast:
     makers = {base.VOCABULARY_SIZE: gpt2_tokenizer, len(SYMBOLS): math_tokenizer}
     if vocabulary not in makers:
-        raise InputError(
-            f"no tokenizer has {vocabulary} tokens, known are {', '.join(map(str, makers))}",
-            kind="tokenizer-unknown",
-            fix="export a model that was made for one of the three datasets",
-        )
+        why = f"no tokenizer has {vocabulary} tokens, known are {', '.join(map(str, makers))}"
+        fix = "export a model that was made for one of the three datasets"
+        raise InputError(why, kind="tokenizer-unknown", fix=fix)
     return makers[vocabulary]()
 
 

@@ -186,11 +186,9 @@ class LanguageModel(nn.Module):
 
     def _checked(self, tokens_BT: Tensor) -> Tensor:
         if tokens_BT.ndim != 2 or 0 in tokens_BT.shape:
-            raise InputError(
-                f"tokens of shape {tuple(tokens_BT.shape)}, expected (batch, positions), both ≥ 1",
-                kind="no-tokens",
-                fix="give at least one row of at least one token",
-            )
+            why = f"tokens of shape {tuple(tokens_BT.shape)}, expected (batch, positions), both ≥ 1"
+            fix = "give at least one row of at least one token"
+            raise InputError(why, kind="no-tokens", fix=fix)
         tokens_BT = tokens_BT.long()
         if tokens_BT.device.type == "cpu":  # elsewhere it would wait; `Batch.on` checks on the host
             low, high = (int(bound) for bound in tokens_BT.aminmax())

@@ -92,11 +92,9 @@ class Place:
             if any(f.lstat().st_uid != os.geteuid() for f in (self.folder, self.folder.parent)):
                 raise PermissionError(errno.EPERM, "it belongs to another user")
         except OSError as error:
-            raise UsageError(
-                f"{self.folder} cannot be used: {error.strerror}",
-                kind="state-folder",
-                fix=f"make it a folder of your own: sudo chown -R $USER {self.folder.parent}",
-            ) from None
+            why = f"{self.folder} cannot be used: {error.strerror}"
+            fix = f"make it a folder of your own: sudo chown -R $USER {self.folder.parent}"
+            raise UsageError(why, kind="state-folder", fix=fix) from None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:

@@ -41,11 +41,9 @@ def known(place: Place) -> State | None:
     if url is None:
         return state if state and alive(state.server) else None
     if not _api.answers(url):
-        raise UsageError(
-            f"no Prefect API answers at {url}, which is configured",
-            kind="prefect-unreachable",
-            fix="start it, or correct or unset PREFECT_API_URL: then one in this folder is used",
-        )
+        why = f"no Prefect API answers at {url}, which is configured"
+        fix = "start it, or correct or unset PREFECT_API_URL: then one in this folder is used"
+        raise UsageError(why, kind="prefect-unreachable", fix=fix)
     return State(url=url, worker=state.worker if state and state.url == url else None)
 
 
@@ -188,11 +186,8 @@ def up(place: Place, port: int = PORT) -> State:
             place.save(state)
             _say("registering the deployments of prefect.yaml: about 5 s …")
             if said := _prefect(place, state, "--no-prompt", "deploy", "--all"):
-                raise UsageError(
-                    f"`prefect deploy --all` failed:{said}",
-                    kind="prefect-deploy",
-                    fix="correct prefect.yaml",
-                )
+                why = f"`prefect deploy --all` failed:{said}"
+                raise UsageError(why, kind="prefect-deploy", fix="correct prefect.yaml")
         except BaseException:
             if fresh:
                 _stop(place)
@@ -259,11 +254,8 @@ def initialise(place: Place) -> None:
     place.prepare()
     state = State(url=f"http://127.0.0.1:{PORT}/api")
     if said := _prefect(place, state, "server", "database", "upgrade", "--yes", starting=True):
-        raise ResourceError(
-            f"the Prefect database was not created:{said}",
-            kind="prefect-database",
-            fix="the first `make data-*` tries again",
-        )
+        why = f"the Prefect database was not created:{said}"
+        raise ResourceError(why, kind="prefect-database", fix="the first `make data-*` tries again")
 
 
 def _say_up(place: Place, state: State) -> None:

@@ -70,11 +70,9 @@ def save(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint that `load` accepts, or none, and drop those older than the last two."""
     stem = f"step-{checkpoint.step:08d}"
     if wrong := _wrong_tensor(checkpoint.tensors, checkpoint.meta["recipe"]):
-        raise InputError(
-            f"no checkpoint of {checkpoint.meta['run']} at step {checkpoint.step}: {wrong}",
-            kind="weights-not-finite",
-            fix="train with a lower learning rate; the checkpoint before is kept",
-        )
+        why = f"no checkpoint of {checkpoint.meta['run']} at step {checkpoint.step}: {wrong}"
+        fix = "train with a lower learning rate; the checkpoint before is kept"
+        raise InputError(why, kind="weights-not-finite", fix=fix)
     data = safetensors.torch.save(
         {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
     )
@@ -162,12 +160,9 @@ def _wrong_field(meta: Any, stem: str) -> str | None:
 def _corrupt(path: Path, why: str) -> CorruptionError:
     older = [other for other in _all(path.parent) if other != path]
     go_on = f"the run then goes on from {older[-1].stem}" if older else "the run then begins anew"
-    return CorruptionError(
-        f"checkpoint {path} is damaged: {why}",
-        kind="checkpoint-corrupt",
-        fix=f"remove {path}; {go_on}",
-        path=str(path),
-    )
+    message = f"checkpoint {path} is damaged: {why}"
+    fix = f"remove {path}; {go_on}"
+    return CorruptionError(message, kind="checkpoint-corrupt", fix=fix, path=str(path))
 
 
 def require_run(checkpoint: Checkpoint, run: Run, path: Path) -> None:

@@ -185,11 +185,8 @@ class Loader:
         self._ahead: list[tuple[int, NDArray]] = [(-1, np.zeros(0))] * len(self._streams)
         for stream in self._streams:
             if not len(stream):
-                raise UsageError(
-                    f"{dataset.folder} has no training rows in config {stream.config}",
-                    kind="no-rows",
-                    fix="build a larger profile",
-                )
+                why = f"{dataset.folder} has no training rows in config {stream.config}"
+                raise UsageError(why, kind="no-rows", fix="build a larger profile")
 
     def __iter__(self) -> Iterator[Batch]:
         return self

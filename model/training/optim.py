@@ -162,11 +162,9 @@ def _together(talk: Callable[[], object]) -> None:
     try:
         talk()
     except RuntimeError as error:
-        raise ResourceError(
-            f"another process of this run is gone: {str(error).splitlines()[0][:200]}",
-            kind="rank-lost",
-            fix="run the same command again: it resumes from the last checkpoint",
-        ) from None
+        why = f"another process of this run is gone: {str(error).splitlines()[0][:200]}"
+        fix = "run the same command again: it resumes from the last checkpoint"
+        raise ResourceError(why, kind="rank-lost", fix=fix) from None
 
 
 @contextlib.contextmanager
@@ -179,11 +177,9 @@ def world(device: str) -> Iterator[World]:
     if device == "cuda":
         rank, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
         if rank >= there:
-            raise UsageError(
-                f"process {rank} of this machine has no GPU: there are {there}",
-                kind="no-cuda",
-                fix=f"torchrun --nproc-per-node {there}, or --device cpu",
-            )
+            why = f"process {rank} of this machine has no GPU: there are {there}"
+            fix = f"torchrun --nproc-per-node {there}, or --device cpu"
+            raise UsageError(why, kind="no-cuda", fix=fix)
         torch.cuda.set_device(rank)
     _together(lambda: dist.init_process_group("gloo" if device == "cpu" else "nccl"))
     try:

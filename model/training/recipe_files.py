@@ -87,11 +87,8 @@ def _base(name: object, path: Path) -> dict[str, Any]:
     if isinstance(name, str) and name in RECIPES:
         return _plain(RECIPES[name])
     near = nearest(shown(name).strip("'"), RECIPES)
-    raise UsageError(
-        f"{path}: no recipe {shown(name)} to start from{near}",
-        kind="no-such-recipe",
-        fix="`tangobench recipes` lists them",
-    )
+    why = f"{path}: no recipe {shown(name)} to start from{near}"
+    raise UsageError(why, kind="no-such-recipe", fix="`tangobench recipes` lists them")
 
 
 def _renamed(fields: dict[str, Any], where: str) -> dict[str, Any]:
@@ -133,17 +130,11 @@ def _known_or_own(recipe: Recipe) -> Recipe:
         return recipe
     if dataclasses.replace(known, family=recipe.family) == recipe:
         return known
-    raise UsageError(
-        f"the name {recipe.name} belongs to another recipe",
-        kind="name-taken",
-        fix="choose another name, with --name or `name = …` in the file",
-    )
+    why = f"the name {recipe.name} belongs to another recipe"
+    fix = "choose another name, with --name or `name = …` in the file"
+    raise UsageError(why, kind="name-taken", fix=fix)
 
 
 def _bad(where: str, key: str, value: object, expected: str) -> UsageError:
-    return UsageError(
-        f"{where}: {key} is {shown(value)}, expected {expected}",
-        kind="bad-recipe",
-        fix=f"give {expected}",
-        key=key,
-    )
+    why = f"{where}: {key} is {shown(value)}, expected {expected}"
+    return UsageError(why, kind="bad-recipe", fix=f"give {expected}", key=key)

@@ -84,11 +84,9 @@ class Recipe:
     def _check_warmup(self) -> None:
         if not 0 < self.warmup < self.steps:
             fits = f"warmup={max(1, self.steps // 10)}" if self.steps > 1 else "steps=10"
-            raise UsageError(
-                f"recipe {self.name}: warmup {self.warmup} of {self.steps} steps",
-                kind="bad-recipe",
-                fix=f"warm up for at least one step and fewer than all: {fits}",
-            )
+            why = f"recipe {self.name}: warmup {self.warmup} of {self.steps} steps"
+            fix = f"warm up for at least one step and fewer than all: {fits}"
+            raise UsageError(why, kind="bad-recipe", fix=fix)
 
     def model_config(self) -> ModelConfig:
         """The model that this recipe trains, of its width or matched in nonembedding parameters."""
@@ -101,11 +99,9 @@ class Recipe:
     def _model_vocabulary(self) -> int:
         if self.vocabulary is not None or self.dataset in CATALOGUE:
             return self.vocabulary or CATALOGUE[self.dataset].vocabulary
-        raise UsageError(
-            f"recipe {self.name}: the vocabulary of {self.dataset} is not known",
-            kind="bad-recipe",
-            fix=f"name the dataset folder with --data, or set vocabulary (GPT-2: {_GPT2_IDS})",
-        )
+        why = f"recipe {self.name}: the vocabulary of {self.dataset} is not known"
+        fix = f"name the dataset folder with --data, or set vocabulary (GPT-2: {_GPT2_IDS})"
+        raise UsageError(why, kind="bad-recipe", fix=fix)
 
     @property
     def folder(self) -> str:
@@ -257,11 +253,9 @@ def find(name: str, seed_pair: tuple[int, int] | None = None) -> Run:
     for run in runs():
         if run.name == name:
             if seed_pair not in (None, (run.init_seed, run.order_seed)):
-                raise UsageError(
-                    f"{name} already names its seeds",
-                    kind="usage",
-                    fix=f"give --recipe {run.recipe.name} with --seed-pair",
-                )
+                why = f"{name} already names its seeds"
+                fix = f"give --recipe {run.recipe.name} with --seed-pair"
+                raise UsageError(why, kind="usage", fix=fix)
             return run
     raise UsageError(
         f"no recipe {name!r}" + nearest(name, RECIPES),

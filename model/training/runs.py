@@ -59,11 +59,8 @@ def find_run_folder(given: str | Path, out: str | Path) -> Path:
     if len(ours := [folder for folder in found if seeds.fullmatch(folder.name)]) == 1:
         return ours[0]
     there = ", ".join(path.name for path in found) or "none"
-    raise UsageError(
-        f"there is no run {given} (in {runs}: {there})",
-        kind="run-missing",
-        fix="name one of those, or another --out",
-    )
+    why = f"there is no run {given} (in {runs}: {there})"
+    raise UsageError(why, kind="run-missing", fix="name one of those, or another --out")
 
 
 def dataset_place(out: Path, run: Run) -> Place:
@@ -73,12 +70,9 @@ def dataset_place(out: Path, run: Run) -> Place:
     except FileNotFoundError:
         return out / run.recipe.folder
     except OSError as error:
-        raise CorruptionError(
-            f"{note} cannot be read: {error.strerror}",
-            kind="run-corrupt",
-            fix="remove it: the dataset is then looked for as OUT/DATASET-PROFILE",
-            path=str(note),
-        ) from None
+        why = f"{note} cannot be read: {error.strerror}"
+        fix = "remove it: the dataset is then looked for as OUT/DATASET-PROFILE"
+        raise CorruptionError(why, kind="run-corrupt", fix=fix, path=str(note)) from None
 
 
 def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
@@ -224,19 +218,14 @@ def _row(line: bytes, path: Path, number: int, checked: bool) -> dict[str, Any]:
 
 
 def _corrupt(path: Path, why: str) -> CorruptionError:
-    return CorruptionError(
-        f"{path}: {why}",
-        kind="metrics-corrupt",
-        fix="restore the file, or remove the run's folder and train it again",
-        path=str(path),
-    )
+    message = f"{path}: {why}"
+    fix = "restore the file, or remove the run's folder and train it again"
+    return CorruptionError(message, kind="metrics-corrupt", fix=fix, path=str(path))
 
 
 def require_tensorboard() -> None:
     """Say that the package is missing before anything is written."""
     if importlib.util.find_spec("tensorboard") is None:
-        raise UsageError(
-            "--tensorboard needs the tensorboard package",
-            kind="missing-extra",
-            fix="pip install tensorboard (metrics.jsonl is written without it)",
-        )
+        why = "--tensorboard needs the tensorboard package"
+        fix = "pip install tensorboard (metrics.jsonl is written without it)"
+        raise UsageError(why, kind="missing-extra", fix=fix)

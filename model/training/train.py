@@ -119,11 +119,9 @@ def dataset_of(run: Run, out: Path, data: str | None = None) -> Dataset:
     recipe = run.recipe
     place = dataset_place(out, run) if data is None else place_of(data)
     if isinstance(place, Path) and not place.is_dir():
-        raise UsageError(
-            f"run {run.name} needs the dataset {place}, which is not there",
-            kind="dataset-missing",
-            fix=f"tangobench build {recipe.dataset} --profile {recipe.profile} --out {out}",
-        )
+        why = f"run {run.name} needs the dataset {place}, which is not there"
+        fix = f"tangobench build {recipe.dataset} --profile {recipe.profile} --out {out}"
+        raise UsageError(why, kind="dataset-missing", fix=fix)
     dataset = open_dataset(str(place))
     lock, vocabulary = dataset.lock, recipe.model_config().vocabulary
     most = max(rows["vocabulary"] for rows in lock.configs.values())

@@ -89,11 +89,9 @@ def draw(
             rejected["other_split"] += 1
         else:
             return Draw(question, answer, rejected)
-    raise InputError(
-        f"{name} gave no {split} question in {MAX_ATTEMPTS} attempts (index {index}, seed {seed})",
-        kind="space-empty",
-        fix="ask for another seed: this combination has too few distinct questions",
-    )
+    why = f"{name} gave no {split} question in {MAX_ATTEMPTS} attempts (index {index}, seed {seed})"
+    fix = "ask for another seed: this combination has too few distinct questions"
+    raise InputError(why, kind="space-empty", fix=fix)
 
 
 _generator = cache(fast.load)
@@ -170,11 +168,9 @@ def assemble_shard(args: AssembleArgs, store: Store) -> build.Streamed[build.Sha
     text, bounds = vocabulary.text, zip(offsets.tolist(), starts.tolist(), strict=False)
     data, side = tokens.tobytes(), side_of(args.split)
     if misplaced := sum(split_of(text(data[at : at + size])) != side for at, size in bounds):
-        raise CorruptionError(
-            f"{misplaced} questions of {args.split} belong to the other side",
-            kind="splits-overlap",
-            fix="the unit store is damaged: remove it and build again",
-        )
+        why = f"{misplaced} questions of {args.split} belong to the other side"
+        fix = "the unit store is damaged: remove it and build again"
+        raise CorruptionError(why, kind="splits-overlap", fix=fix)
     numbers = np.arange(args.first, args.last, dtype=np.uint8)
     columns = {
         "tokens": shards.lists(tokens, offsets),

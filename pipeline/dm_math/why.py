@@ -40,11 +40,9 @@ def why(folder: Path, lock: Lock, ident: str) -> list[str]:
             reason = "its hash allows it in training only, so no test set can have it"
         if len(ident) > MAX_QUESTION:
             reason = f"it has {len(ident)} characters, more than {MAX_QUESTION}"
-        raise InputError(
-            f"question {ident!r} is not in {folder}: {reason}",
-            kind="not-found",
-            fix="give a whole question, as `inspect --jsonl -` prints it",
-        )
+        message = f"question {ident!r} is not in {folder}: {reason}"
+        fix = "give a whole question, as `inspect --jsonl -` prints it"
+        raise InputError(message, kind="not-found", fix=fix)
     lines = [f"its hash puts it in {split}; it occurs in {units(len(places), 'row')} there"]
     for config, row in places[:20]:
         index, combination = divmod(row, len(CONFIGS[config]))
