@@ -79,14 +79,6 @@ class Staged:
         self._runner.close()
 
 
-@task(name="verify", task_run_name="verify {folder}", cache_policy=NO_CACHE, persist_result=False)
-def verify_folder(folder: str) -> dict[str, Any]:
-    """Check every byte of a dataset folder; returns its lock."""
-    from tangobench.pipeline.core.shard_reader import verify
-
-    return verify(Path(folder)).data
-
-
 def artifact_key(*words: str) -> str:
     """A key as Prefect wants it: lower-case letters, digits and dashes."""
     return re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower()).strip("-")

@@ -31,8 +31,8 @@ from tangobench.flows import _run
 from tangobench.flows._run import RunReporter, Staged, attempt, finish, publish_lock
 from tangobench.pipeline import api
 from tangobench.pipeline.api import WAIT_SECONDS, Request, Where
+from tangobench.pipeline.core import shard_reader
 from tangobench.pipeline.core.hashing import digest
-from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.core.spec import as_dict
 
@@ -136,7 +136,7 @@ def verify(folder: str = "out/lean-sample") -> State[Any]:
     path = Path(folder).absolute()
 
     def work(logger: Any) -> tuple[str, dict[str, Any]]:
-        lock = Lock(_run.verify_folder(str(path)))
+        lock = shard_reader.verify(path)
         publish_lock(lock, path, logger)
         return f"root {lock.root}", {"root": lock.root, "folder": str(path)}
 
