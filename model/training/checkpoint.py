@@ -109,8 +109,6 @@ def load(path: Path) -> Checkpoint:
     name, size, sha256 = (meta["tensors"][key] for key in _TENSOR_KEYS)
     try:
         data = read_untrusted(path.parent / name, folder=folder, limit=size)
-    except FileNotFoundError:
-        raise _corrupt(path, f"{name} is missing") from None
     except OSError as error:
         raise _corrupt(path, f"{name}: {error.strerror}") from None
     if (hashed := sha256_bytes(data)) != sha256:
