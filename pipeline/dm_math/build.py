@@ -32,7 +32,9 @@ SMALL_SPACE: Final = 0.01
 class Drawn:
     """The examples of a group: where they are stored, and what drawing them counted."""
 
-    def __init__(self, group: Group, records: Sequence[Record[DrawResult]], *, apart: bool) -> None:
+    def __init__(
+        self, group: Group, records: Sequence[Record[DrawResult]], store: Store, *, apart: bool
+    ) -> None:
         """The units are index ranges, or (`apart`) one for each combination."""
         self.group, self.records, self.apart = group, records, apart
         results = [record.result for record in records]
@@ -40,15 +42,11 @@ class Drawn:
         counts = [result["rejected"] for result in results]
         rows = np.concatenate(counts) if apart else np.sum(counts, axis=0)
         self.rejected: dict[str, list[int]] = dict(zip(group.names, rows.tolist(), strict=True))
-        self.repeated: list[int] = []
-
-    def count_repeats(self, store: Store) -> None:
-        """Repeated questions of each combination (of the whole part, for tests)."""
-        parts = [unpack(store.read(record.address))["digest"] for record in self.records]
-        shape = (len(self.group.names), -1) if self.apart else (-1, len(self.group.names))
-        table = np.concatenate(parts).reshape(shape)
-        columns = table if self.apart else table.T
-        sets = columns if self.group.config == "default" else [columns.reshape(-1)]
+        digests = np.concatenate([unpack(store.read(r.address))["digest"] for r in records])
+        count = len(group.names)
+        table = digests.reshape(count, -1) if apart else digests.reshape(-1, count).T
+        sets = table if group.config == "default" else [digests]
+        # Of each combination; of the whole part, for tests.
         self.repeated = [len(questions) - len(np.unique(questions)) for questions in sets]
 
     def shards(self) -> list[tuple[tuple[str, ...], tuple[int, int] | None]]:
@@ -80,11 +78,9 @@ def build(spec: Spec | TestsSpec, source: str | None, job: Job) -> Result:
         identity, origin = files.identity(units, read), {"files": source}
     rest = iter(records)
     drawn = [
-        Drawn(group, [*islice(rest, size)], apart=source is not None)
+        Drawn(group, [*islice(rest, size)], job.store, apart=source is not None)
         for group, size in zip(groups, sizes, strict=True)
     ]
-    for each in drawn:
-        each.count_repeats(job.store)
     shards = _assemble(drawn, spec.batch_rows, job)
     distinct = sum(each.counts()["rows"] - sum(each.repeated) for each in drawn)
     job.say(f"audited {distinct:,} distinct questions: 0 belong to the other side")

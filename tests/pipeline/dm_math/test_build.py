@@ -104,8 +104,7 @@ def test_repeats_are_counted_in_a_combination_or_a_whole_part(config, tmp_path):
         texts = [f"What is {index // 2}?" for index in range(start, stop)]
         output = rows_unit([[Draw(text, "1", rejected) for text in texts]] * len(names))
         records.append(store.put(str(start), output.data, output.result))
-    drawn = dm_math.Drawn(group, records, apart=False)
-    drawn.count_repeats(store)
+    drawn = dm_math.Drawn(group, records, store, apart=False)
     whole = 4 * len(names) - 2
     assert drawn.repeated == ([2] * len(names) if config == "default" else [whole])
 
