@@ -109,15 +109,15 @@ class TangoBlock(nn.Module):
     ) -> Tensor:
         """ḡ of the newest token, (B, H, 1, G)."""
         keys, gates = cache.extend(k, gate)
-        null_mass = layers.null_mass_H11(self.null_bias, q, position)
-        return newest_average(self.features(q, k)[0], keys, gates, null_mass)
+        return newest_average(self.features(q, k)[0], keys, gates, self.null_bias)
 
 
 def newest_average(
-    scaled_q_BH1K: Tensor, keys_BHTK: Tensor, values_BHTG: Tensor, null_mass_H11: Tensor
+    scaled_q_BH1K: Tensor, keys_BHTK: Tensor, values_BHTG: Tensor, null_bias: Tensor | None
 ) -> Tensor:
     """Eq. 5 and 6 for the last position alone, (B, H, 1, G)."""
     mass_BH1T = (scaled_q_BH1K @ keys_BHTK.mT).exp()
+    null_mass_H11 = layers.null_mass_H11(null_bias, mass_BH1T, keys_BHTK.shape[2] - 1)
     total = mass_BH1T.sum(-1, keepdim=True) + null_mass_H11
     return layers.wide(mass_BH1T.to(values_BHTG.dtype) @ values_BHTG) / total
 

@@ -58,8 +58,7 @@ class TransformerBlock(nn.Module):
         if self.cosine:
             with layers.full_precision(q):
                 scaled_q = q * layers.log_tau_H11(self.theta, q).exp()
-                null_mass = layers.null_mass_H11(self.null_bias, q, position)
-                mixed = newest_average(scaled_q, keys, values, null_mass).to(v.dtype)
+                mixed = newest_average(scaled_q, keys, values, self.null_bias).to(v.dtype)
         else:
             mixed = F.scaled_dot_product_attention(q, keys, values)
         return self._finish(h_B1C, layers.merge_heads(mixed))
