@@ -32,7 +32,7 @@ from tangobench.errors import (
 from tangobench.pipeline.core.files import exclusive, explain_os_errors
 from tangobench.pipeline.core.progress import Reporter
 from tangobench.pipeline.lean import git as reading
-from tangobench.pipeline.lean.git import ClosedGit, commit_of
+from tangobench.pipeline.lean.git import ClosedGit, cache_folder, commit_of
 
 SAMPLE_COMMIT: Final = "4d4efedcca66ef1564ccae7900d3cd6e098c3f11"
 """Of the packaged Lean files with a fixed author and date: a constant of the package."""
@@ -48,22 +48,6 @@ _LIST_SECONDS: Final = 120.0
 _STALLED: Final = ("-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=60")
 _SHALLOW: Final = ("--depth=1", "--filter=blob:none")
 _BATCH: Final = 1000  # blobs per request: a Mathlib file is 16 kB, so about 16 MB
-
-
-def cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - never raises
-    return Path(base) / "tangobench" / "git"
-
-
-def scratch_folder() -> str:
-    """The system's temporary folder; the cache where no such folder can be written to."""
-    try:
-        return tempfile.gettempdir()
-    except FileNotFoundError:
-        folder = cache_folder()
-        with explain_os_errors(folder, 0):
-            folder.mkdir(parents=True, exist_ok=True)
-        return str(folder)
 
 
 def is_url(source: str) -> bool:
@@ -305,7 +289,7 @@ def write_repository(git_dir: Path, contents: dict[str, bytes]) -> str:
     for path, data in sorted(contents.items()):
         stream.append(b"M 100644 inline %s\ndata %d\n%s\n" % (path.encode(), len(data), data))
     _init_repository(git_dir)
-    with tempfile.TemporaryFile(dir=scratch_folder()) as given:
+    with tempfile.TemporaryFile(dir=git_dir) as given:
         given.write(b"".join(stream))
         given.seek(0)
         _write(git_dir, "fast-import", "--quiet", istream=given)

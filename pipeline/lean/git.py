@@ -51,6 +51,22 @@ _ENVIRONMENT: Final = threading.RLock()
 Entry = tuple[int, bytes, str]  # mode as git normalises it, name or path, id
 
 
+def cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - never raises
+    return Path(base) / "tangobench" / "git"
+
+
+def scratch_folder() -> str:
+    """The system's temporary folder; the cache where no such folder can be written to."""
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:
+        folder = cache_folder()
+        with explain_os_errors(folder, 0):
+            folder.mkdir(parents=True, exist_ok=True)
+        return str(folder)
+
+
 class ClosedGit(git.Git):
     """GitPython's git for one git directory, without the caller's `GIT_*` variables.
 
@@ -104,8 +120,6 @@ def _no_git_variables() -> Iterator[None]:
 @contextlib.contextmanager
 def opened(git_dir: Path) -> Iterator[git.Repo]:
     """A repository, seen through a directory with its objects and refs but not its config."""
-    from tangobench.pipeline.lean.fetch import scratch_folder
-
     with tempfile.TemporaryDirectory(prefix="tangobench-git-", dir=scratch_folder()) as made:
         folder = Path(made)
         # A linked work tree names the directory that it belongs to.
