@@ -42,13 +42,12 @@ operations each contribute, at a size that two cores can train ({small} paramete
 {dataset}). Questions and comparisons were written down before the runs.
 
 - *Shared* is one block applied four times, *untied* four independent blocks. *At 0.25* means with
-  a quarter of the operations of TANGO's 600 steps. MACs are multiply-accumulate operations.
-- Scores are validation NLL in nats per token. Lower is better, so "A minus B" above zero means that
-  B is better.
-- Every difference is taken on equal seeds and has two 95% intervals, paired t and two-way layout
-  ([how runs are judged](reproducing.md#how-orderings-are-judged)). "Above zero", "below zero" and
-  "holds" need both; otherwise the verdict is "undecided". Intervals are not corrected for the
-  number of comparisons (Tukey's, in the tables, are).
+  a quarter of the operations (MACs, multiply-accumulates) of TANGO's 600 steps.
+- Scores are validation NLL in nats per token: "A minus B" above zero means that B is better.
+- Differences are on equal seeds and have two 95% intervals, paired t and two-way layout ([how runs
+  are judged](reproducing.md#how-orderings-are-judged)). "Above zero", "below zero" and "holds" need
+  both; otherwise the verdict is "undecided". Only Tukey's intervals, in the tables, are corrected
+  for the number of comparisons.
 
 All tables are in [results/tables.md](../results/tables.md). `make results` writes this page.
 """
@@ -70,8 +69,8 @@ _LIMITS: Final = """## What this does not say
 - The paper's claims about WANGO are about texts of 8,192 tokens. The longest rows here have 1,024,
   in the studies `context` and `recall`.
 - Learning rates are not tuned per model; the study `rates` shows what that would gain.
-- All models but two are within 0.1% of the common parameter count. The width rule moves untied
-  TANGO and WANGO in steps: they have {off:.1%} fewer.
+- All models but untied TANGO and WANGO are within 0.1% of the common parameter count; these two
+  have {off:.1%} fewer.
 - On Lean the vocabulary of {vocabulary:,} tokens outweighs the blocks at this size: those runs
   measure the embedding more than the blocks.
 """

@@ -35,6 +35,7 @@ ELSEWHERE = (
     (r"^make data-(fineweb|lean|dm-math)$", FLOWS),
     (r"^make (deploy|undeploy)$|^prefect deployment run build-lean", SERVER),
     (r"^dask ", "flows/test_runner_dask.py::test_a_cluster_gives_the_root_of_a_library_call"),
+    (r"^source ", "docs/test_commands.py::test_activating_puts_both_programs_on_the_path"),
     (r"check-proofs RUN$", "lean_check/test_verdicts.py::test_every_original_of_the_sample_passes"),
 )
 # (pattern, why no test runs it)
@@ -48,7 +49,7 @@ NOT_RUN = (
     (r"^make (test|test-gpu)$", "the suite itself, or a GPU"),
     (r"^make (setup|reproduce|data-dm-math-tests)$", "minutes; its parts are run one by one"),
     (r"^prefect deployment run", "another deployment runs the same way"),
-    (r"^(source|pip|python -m pip|git|cd) ", "installs, clones or changes the shell"),
+    (r"^(python -m pip|git|cd) ", "installs, clones or changes the shell"),
 )
 RUN_HERE = r"--plan$|^tangobench plan |batteries"  # whatever the profile
 
@@ -108,6 +109,14 @@ def check(command: str, request: pytest.FixtureRequest) -> None:
             succeed(request.getfixturevalue("workspace"), program, *words)
     else:
         assert where != "here", f"{program} is not ours: say where it runs, or why not"
+
+
+def test_activating_puts_both_programs_on_the_path():
+    if not (HOME / ".venv" / "bin" / "activate").exists():
+        pytest.skip("an environment elsewhere")
+    for program in ("tangobench", "prefect"):
+        said = succeed(HOME, "bash", "-c", f"source .venv/bin/activate && command -v {program}")
+        assert said.strip() == f"{HOME}/.venv/bin/{program}"
 
 
 def test_other_tests_that_run_commands_exist():
