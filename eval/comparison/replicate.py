@@ -254,7 +254,7 @@ class Launcher:
 
     def _start(self, state: State, place: int, pools: dict[int, Pool]) -> Future[None]:
         work = functools.partial(self.work, out=self.out, device=state.device, extras=self.extras)
-        if self.devices == ["cpu"]:
+        if self.stop_on_failure and len(self.devices) == 1:  # nothing else to keep alive
             return _here(work, state.run)
         pool = pools[place] = pools.get(place) or Pool(1, preload=[__name__])  # torch, once
         return pool.start(functools.partial(_logged, work, self.out), state.run)
@@ -311,7 +311,7 @@ class Launcher:
 
 
 def _here(work: Callable[[Run], None], run: Run) -> Future[None]:
-    """A run in this process: what one worker does needs no other."""
+    """A run in this process: one worker needs no other."""
     done = Future[None]()
     try:
         work(run)
