@@ -137,11 +137,9 @@ def read_recall(folders: Sequence[Path]) -> dict[str, Any]:
                 if any(right > tried for cells in by_length for right, tried in cells.values()):
                     raise ValueError("more right answers than tried")
         except (ValueError, KeyError) as error:
-            raise CorruptionError(
-                f"{path} is damaged or edited: {error}",
-                kind="result-corrupt",
-                fix="remove the file and run `tangobench replicate --study recall` again",
-            ) from None
+            why = f"{path} is damaged or edited: {error}"
+            fix = "remove the file and run `tangobench replicate --study recall` again"
+            raise CorruptionError(why, kind="result-corrupt", fix=fix) from None
         found = {**runs, **found}
     return found
 

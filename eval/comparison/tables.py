@@ -258,11 +258,9 @@ def choose(results: Sequence[Result], names: Sequence[str]) -> list[Result]:
     for name in names:
         found = [result for result in results if name in (result["run"], result["recipe"]["name"])]
         if not found:
-            raise UsageError(
-                f"no result of a run or recipe {name!r}",
-                kind="result-missing",
-                fix=f"tangobench eval {name}, or look for its name in the folder of results",
-            )
+            why = f"no result of a run or recipe {name!r}"
+            fix = f"tangobench eval {name}, or look for its name in the folder of results"
+            raise UsageError(why, kind="result-missing", fix=fix)
         chosen |= {result["run"]: result for result in found}
     return list(chosen.values())
 
@@ -271,11 +269,8 @@ def compared(chosen: Sequence[Result]) -> Table:
     roots = texts.require_one_root(chosen)
     metrics = [m for m in chosen[0]["scores"] if all(m in r["scores"] for r in chosen)]
     if len(roots) > 1 or not metrics:
-        raise UsageError(
-            f"runs on {' and '.join(roots)} have no score in common",
-            kind="dataset-unfit",
-            fix="compare runs of one dataset",
-        )
+        why = f"runs on {' and '.join(roots)} have no score in common"
+        raise UsageError(why, kind="dataset-unfit", fix="compare runs of one dataset")
     metric = "lean_joint" if "lean_joint" in metrics else metrics[0]
     recipes = texts.by_recipe(chosen)
     scores = {name: texts.by_seeds(runs, metric) for name, runs in recipes.items()}

@@ -30,11 +30,9 @@ BLOCK: Final = 64
 def wango(config: ModelConfig, p: Params, q: Tensor, k: Tensor, gate: Tensor) -> Tensor:
     """Blocks of 64: two blocks of recent pairs, one of older pairs, and the scanned states."""
     if config.window != BLOCK:
-        raise UsageError(
-            f"the dense path has blocks of {BLOCK}, the window is {config.window}",
-            kind="bad-model-config",
-            fix=f"count operations with a window of {BLOCK}",
-        )
+        why = f"the dense path has blocks of {BLOCK}, the window is {config.window}"
+        fix = f"count operations with a window of {BLOCK}"
+        raise UsageError(why, kind="bad-model-config", fix=fix)
     tau = layers.log_tau_H11(p.get("theta"), q).exp()
     phi_q, phi_k = (_blocks(layers.phi(tau.sqrt() * u), BLOCK) for u in (q, k))
     q, k, gate = (_blocks(u, BLOCK) for u in (tau * q, k, gate))

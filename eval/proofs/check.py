@@ -235,11 +235,8 @@ def theorems(dataset: Dataset, source: str | None, rows: Sequence[int]) -> list[
         path, start = places.get(row, (f"row {row}", -1))
         theorem = theorem_at(texts[path], start) if path in texts else None
         if theorem is None:
-            raise InputError(
-                f"{path} has no proof at byte {start}",
-                kind="not-found",
-                fix="build the dataset again with this version",
-            )
+            fix = "build the dataset again with this version"
+            raise InputError(f"{path} has no proof at byte {start}", kind="not-found", fix=fix)
         found.append(original(Task(path, texts[path], theorem, "")))
     return found
 

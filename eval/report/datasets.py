@@ -137,11 +137,9 @@ def audit(lock: Lock) -> dict[str, Any] | None:
     try:
         text = _FINDINGS.get(shared, "").format(**leakage)
     except (KeyError, TypeError, ValueError):
-        raise CorruptionError(
-            f"lock of {lock.name}-{lock.profile}: audit numbers are missing in 'notes.leakage'",
-            kind="lock-corrupt",
-            fix="restore it, or run the build again",
-        ) from None
+        why = f"lock of {lock.name}-{lock.profile}: audit numbers are missing in 'notes.leakage'"
+        fix = "restore it, or run the build again"
+        raise CorruptionError(why, kind="lock-corrupt", fix=fix) from None
     if not shared and "combinations" in lock.notes:
         held = [shard for shard in lock.shards if shard["split"] != "train"]
         splits = " and ".join(sorted({shard["split"] for shard in held}))

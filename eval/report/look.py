@@ -47,11 +47,9 @@ def look_context(out: Path, names: Sequence[str]) -> dict[str, Any]:
     found = [final_checkpoint(find_run_folder(name, out)) for name in names]
     datasets = {(each := one.dataset()).lock.root: each for one in found}
     if not 1 <= len(found) <= 2 or len(datasets) > 1:
-        raise UsageError(
-            f"{len(found)} runs on {len(datasets)} datasets, expected one or two runs on one",
-            kind="look-unfit",
-            fix="tangobench report --look RUN OTHER, both trained on the same dataset",
-        )
+        why = f"{len(found)} runs on {len(datasets)} datasets, expected one or two runs on one"
+        fix = "tangobench report --look RUN OTHER, both trained on the same dataset"
+        raise UsageError(why, kind="look-unfit", fix=fix)
     (dataset,) = datasets.values()
     runs = [one.run.name for one in found]
     labels = [label_of(one.run.recipe.arch) for one in found]

@@ -56,11 +56,9 @@ def _speed(path: Path) -> dict[str, Any]:
     try:
         return read_speed(path) if path.is_file() else {}
     except ValueError as error:
-        raise InputError(
-            f"{path} holds no measurements: {error}",
-            kind="speed-unreadable",
-            fix=f"measure again: tangobench model speed --save {path}",
-        ) from None
+        why = f"{path} holds no measurements: {error}"
+        fix = f"measure again: tangobench model speed --save {path}"
+        raise InputError(why, kind="speed-unreadable", fix=fix) from None
 
 
 def page_of(lock: Lock) -> str:

@@ -136,11 +136,9 @@ def answer(
     codec = codec_of(model, tokenizer)
     ids, limit = codec.prompt(prompt), model.config.context
     if not ids or (model.config.arch == "gau" and len(ids) + longest > limit):
-        raise InputError(
-            f"a prompt of {len(ids)} tokens and {longest} new ones, the model takes 1 to {limit}",
-            kind="bad-prompt",
-            fix="shorten the prompt, or give a smaller --tokens",
-        )
+        why = f"a prompt of {len(ids)} tokens and {longest} new ones, the model takes 1 to {limit}"
+        fix = "shorten the prompt, or give a smaller --tokens"
+        raise InputError(why, kind="bad-prompt", fix=fix)
     generator = torch.Generator(model.embed.device).manual_seed(seed)
     sampling = {"temperature": temperature, "generator": generator}
     (found,) = continuations(model, [ids], longest, stop=codec.stop, **sampling)
@@ -163,11 +161,9 @@ def codec_of(model: LanguageModel, tokenizer: Tokenizer | None) -> Codec:
         return Codec(lambda text: list(question_prefix(text)), _symbols, EOS)
     tokenizer = gpt2() if tokenizer is None and size == VOCABULARY_SIZE else tokenizer
     if tokenizer is None:
-        raise InputError(
-            f"the model has {size:,} token ids, neither GPT-2's nor the mathematics'",
-            kind="tokenizer-unknown",
-            fix="decode its tokens with its own tokenizer",
-        )
+        why = f"the model has {size:,} token ids, neither GPT-2's nor the mathematics'"
+        fix = "decode its tokens with its own tokenizer"
+        raise InputError(why, kind="tokenizer-unknown", fix=fix)
     known = tokenizer
 
     def text(ids: list[int]) -> str:

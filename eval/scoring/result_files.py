@@ -211,12 +211,9 @@ def read_results(folders: Sequence[Path]) -> list[dict[str, Any]]:
             result = _checked(data, path, FORMAT)
             run = found.setdefault(result["run"], result)["run"]
             if path.stem != run:
-                raise CorruptionError(
-                    f"result {path} is that of run {run}: renamed or swapped",
-                    kind="result-renamed",
-                    fix=f"name it {run}.json, or score the run again",
-                    path=str(path),
-                )
+                why = f"result {path} is that of run {run}: renamed or swapped"
+                fix = f"name it {run}.json, or score the run again"
+                raise CorruptionError(why, kind="result-renamed", fix=fix, path=str(path))
         for result in unpack(folder):
             found.setdefault(result["run"], _checked(result, folder / RUNS, FORMAT))
     results = [found[name] for name in sorted(found)]
@@ -249,11 +246,9 @@ def pack(folder: Path, results: Sequence[Result]) -> None:
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             follows = False
         if not follows:
-            raise InputError(
-                f"run {result['run']}: its means and shares do not follow from its counts",
-                kind="result-unpackable",
-                fix=f"score it again with `tangobench eval {result['run']}`",
-            )
+            why = f"run {result['run']}: its means and shares do not follow from its counts"
+            fix = f"score it again with `tangobench eval {result['run']}`"
+            raise InputError(why, kind="result-unpackable", fix=fix)
         ordered = json.loads(canonical_json({**line, "result": hashing.checksum(result)}))
         lines.append(hashing.seal(ordered, hashing.LINE))
         rows += [

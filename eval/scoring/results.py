@@ -72,11 +72,8 @@ def final_checkpoint(folder: Path) -> Finished:
     """The run that a folder in OUT/runs holds, if it is finished."""
     path = checkpoint.latest(folder.absolute() / "checkpoints")
     if path is None or path.parents[2].name != "runs":
-        raise UsageError(
-            f"{folder} has no checkpoint" if path is None else f"{folder} is not in OUT/runs",
-            kind="run-missing",
-            fix="name a folder in OUT/runs",
-        )
+        why = f"{folder} has no checkpoint" if path is None else f"{folder} is not in OUT/runs"
+        raise UsageError(why, kind="run-missing", fix="name a folder in OUT/runs")
     found = checkpoint.load(path)
     run = checkpoint.run_of(found, path)
     if found.step != run.recipe.steps:
@@ -172,11 +169,9 @@ def _scores(
         stream = Stream(dataset, config, "validation", context=context)
         name = dataset.lock.name if config == "default" else f"{dataset.lock.name}_{config}"
         if not len(stream):
-            raise InputError(
-                f"{dataset.folder}: no validation rows of {name}, expected at least one",
-                kind="no-validation-rows",
-                fix="build the dataset with other options; `tangobench plan` says what to expect",
-            )
+            why = f"{dataset.folder}: no validation rows of {name}, expected at least one"
+            fix = "build the dataset with other options; `tangobench plan` says what to expect"
+            raise InputError(why, kind="no-validation-rows", fix=fix)
         found = scored(stream, name)
         scores[name] = found.tally().as_json()
         if dataset.tokenizer is not None:
@@ -199,11 +194,8 @@ def _scores(
 
 def require_questions(dataset: Dataset) -> None:
     if dataset.lock.name != "dm_math":
-        raise UsageError(
-            f"exact match needs questions and answers, {dataset.folder} is {dataset.lock.name}",
-            kind="dataset-unfit",
-            fix="use --exact-match with a dm_math run",
-        )
+        why = f"exact match needs questions and answers, {dataset.folder} is {dataset.lock.name}"
+        raise UsageError(why, kind="dataset-unfit", fix="use --exact-match with a dm_math run")
 
 
 def _data_of(dataset: Dataset) -> dict[str, str]:

@@ -93,10 +93,8 @@ def command(words: str, *options: str, **types: Any) -> Callable[[Run], Run]:
 def add_commands(top: Any, names: Sequence[str]) -> None:
     """Add the commands that begin with these names, in their order."""
     if sys.flags.optimize > 1:
-        raise UsageError(
-            "Python runs with -OO, which removes the docstrings that hold the options",
-            fix="leave -OO away and unset PYTHONOPTIMIZE",
-        )
+        why = "Python runs with -OO, which removes the docstrings that hold the options"
+        raise UsageError(why, fix="leave -OO away and unset PYTHONOPTIMIZE")
     groups: dict[tuple[str, ...], Any] = {(): top}
     wanted = (words for words in COMMANDS if words.split()[0] in names)
     for words in sorted(wanted, key=lambda words: names.index(words.split()[0])):

@@ -98,10 +98,8 @@ def _speeds(path: Path) -> list[Table]:
     try:
         return list(speed_tables(read_speed(path)))
     except (OSError, ValueError) as error:
-        raise UsageError(
-            f"{path} holds no measurements: {type(error).__name__}: {error}",
-            fix=f"tangobench model speed --save {path}",
-        ) from None
+        why = f"{path} holds no measurements: {type(error).__name__}: {error}"
+        raise UsageError(why, fix=f"tangobench model speed --save {path}") from None
 
 
 @command("compare", FORMAT)
@@ -143,11 +141,8 @@ def _report(args: argparse.Namespace) -> int:
       report --look sample-dm_math-tango-s17-101 sample-dm_math-wango-s17-101
     """
     if not args.out.is_dir():
-        raise UsageError(
-            f"{args.out} does not exist",
-            kind="path-missing",
-            fix="name the folder that holds datasets, runs and results",
-        )
+        fix = "name the folder that holds datasets, runs and results"
+        raise UsageError(f"{args.out} does not exist", kind="path-missing", fix=fix)
     inside = f", looking inside {' and '.join(args.look)}" if args.look else ""
     reporter_of(args).say(f"writing the report of {args.out}{inside} …")
     from tangobench.eval.report.site import write_report
@@ -249,11 +244,8 @@ def _launch(args: argparse.Namespace) -> int:
     for line in render([planned], "markdown").splitlines():
         reporter.say(line)
     if not devices:
-        raise UsageError(
-            "this machine has no GPU to train on",
-            kind="no-cuda",
-            fix="name devices: --devices cuda:0,cuda:1 (or cpu,cpu, if you have that long)",
-        )
+        fix = "name devices: --devices cuda:0,cuda:1 (or cpu,cpu, if you have that long)"
+        raise UsageError("this machine has no GPU to train on", kind="no-cuda", fix=fix)
     for device in devices:
         checked_device(device)
     out, extras = args.out.absolute(), _extras(args)

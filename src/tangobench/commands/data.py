@@ -230,12 +230,8 @@ def _announce(request: Any, workers: int, reporter: Any) -> None:
         return
     needed, free = planned["disk_bytes"], free_bytes(request.folder)
     if needed > free:
-        raise ResourceError(
-            f"the build needs about {size(needed)} on disk, {request.out} has {size(free)} free",
-            kind="disk-full",
-            fix="choose another --out",
-            bytes_needed=needed,
-        )
+        why = f"the build needs about {size(needed)} on disk, {request.out} has {size(free)} free"
+        raise ResourceError(why, kind="disk-full", fix="choose another --out", bytes_needed=needed)
 
 
 def expected_lock(against: str, name: str, profile: str) -> Any:
@@ -246,11 +242,9 @@ def expected_lock(against: str, name: str, profile: str) -> Any:
         return read_lock(place(against))
     expected = committed_lock(name, profile)
     if expected is None:
-        raise UsageError(
-            f"the project ships no lock for {name} {profile}",
-            kind="no-committed-lock",
-            fix="name a lock file instead of 'committed'",
-        )
+        why = f"the project ships no lock for {name} {profile}"
+        fix = "name a lock file instead of 'committed'"
+        raise UsageError(why, kind="no-committed-lock", fix=fix)
     return expected
 
 

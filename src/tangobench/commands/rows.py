@@ -40,11 +40,8 @@ def _verify(args: argparse.Namespace) -> int:
       verify --out out --profile sample --against committed
     """
     if (args.folder is None) == (args.out is None):
-        raise UsageError(
-            "verify needs a dataset folder or --out",
-            kind="verify-what",
-            fix="tangobench verify out/lean-sample, or tangobench verify --out out",
-        )
+        fix = "tangobench verify out/lean-sample, or tangobench verify --out out"
+        raise UsageError("verify needs a dataset folder or --out", kind="verify-what", fix=fix)
     if args.out is None:
         return _verify_one(args, args.folder, args.against)
     from tangobench.pipeline.core.lock import committed_lock
@@ -68,11 +65,9 @@ def _built(out: Path, profile: str) -> list[tuple[str, Path]]:
         if (name, folder) not in built and (name in CATALOGUE or folder.exists()):
             print(f"{folder}: skipped, not built", file=sys.stderr)
     if not built:
-        raise UsageError(
-            f"{out} holds no dataset of the profile {profile}",
-            kind="nothing-to-verify",
-            fix=f"build one first: tangobench build lean --profile {profile} --out {out}",
-        )
+        why = f"{out} holds no dataset of the profile {profile}"
+        fix = f"build one first: tangobench build lean --profile {profile} --out {out}"
+        raise UsageError(why, kind="nothing-to-verify", fix=fix)
     return built
 
 
@@ -122,11 +117,9 @@ def _diff(args: argparse.Namespace) -> int:
         print(f"same root {first.root}")
         return 0
     name = "root" if first.root != second.root else "content_root"
-    raise MismatchError(
-        f"{name}s differ: {first.data[name]} and {second.data[name]}",
-        kind=f"{name.replace('_', '-')}-mismatch",
-        fix="the fields above are those that differ",
-    )
+    why = f"{name}s differ: {first.data[name]} and {second.data[name]}"
+    fix = "the fields above are those that differ"
+    raise MismatchError(why, kind=f"{name.replace('_', '-')}-mismatch", fix=fix)
 
 
 _INSPECT: Final = """
@@ -171,11 +164,8 @@ def _inspect(args: argparse.Namespace) -> int:
     if args.jsonl is not None:
         return _write_records(args, dataset, config, rows)
     if not 0 <= args.row < len(rows):
-        raise UsageError(
-            f"row {args.row} is not in {config}/{split}",
-            kind="no-such-row",
-            fix=f"choose a row from 0 to {len(rows) - 1}",
-        )
+        fix = f"choose a row from 0 to {len(rows) - 1}"
+        raise UsageError(f"row {args.row} is not in {config}/{split}", kind="no-such-row", fix=fix)
     shown = _plain(dataset, config, rows[args.row])
     why = f"tangobench why {args.folder} {shlex.quote(_ident(dataset, config, rows[args.row]))}"
     return show(args, shown, *_row_lines(shown, full=args.full), f"\nwhere it comes from: {why}")
@@ -304,21 +294,17 @@ def _export(args: argparse.Namespace) -> int:
 
 def _export_model(args: argparse.Namespace) -> int:
     if args.format == "parquet":
-        raise UsageError(
-            f"{args.folder} is no dataset folder: it has no rows to write as Parquet",
-            fix="name a dataset folder such as out/lean-sample, or leave --format out",
-        )
+        why = f"{args.folder} is no dataset folder: it has no rows to write as Parquet"
+        fix = "name a dataset folder such as out/lean-sample, or leave --format out"
+        raise UsageError(why, fix=fix)
     from tangobench.model.training.runs import find_run_folder
 
     folder = find_run_folder(args.folder, args.out)
     try:
         from tangobench.model.hf import export
     except ImportError:
-        raise UsageError(
-            "export of a model needs the transformers package",
-            kind="missing-extra",
-            fix="pip install transformers",
-        ) from None
+        why = "export of a model needs the transformers package"
+        raise UsageError(why, kind="missing-extra", fix="pip install transformers") from None
     from tangobench.eval.scoring.results import load_model
     from tangobench.pipeline.tokenizer.use import saved
 

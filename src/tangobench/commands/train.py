@@ -53,10 +53,8 @@ def _recipes(args: argparse.Namespace) -> int:
         # Without its name: a file is named after itself.
         return show(args, recipe.as_json(), *as_toml(recipe).splitlines()[1:])
     if len(args.words) > 1 or args.words == ["show"]:
-        raise UsageError(
-            f"recipes {' '.join(args.words)}: one pattern, or show and one name",
-            fix="tangobench recipes show sample-dm_math-tango",
-        )
+        why = f"recipes {' '.join(args.words)}: one pattern, or show and one name"
+        raise UsageError(why, fix="tangobench recipes show sample-dm_math-tango")
     pattern = "".join(args.words)
     found = [r for r in RECIPES.values() if pattern in r.name or fnmatch.fnmatch(r.name, pattern)]
     if not found:
@@ -193,10 +191,8 @@ def _pair(text: str | None) -> tuple[int, int] | None:
     """`"17,101"` as two seeds."""
     found = re.fullmatch(r" *([0-9]{1,18}) *, *([0-9]{1,18}) *", text or "17,101")
     if found is None:
-        raise UsageError(
-            f"--seed-pair {text!r} is not two numbers of at most 18 digits",
-            fix="write --seed-pair 17,101",
-        )
+        fix = "write --seed-pair 17,101"
+        raise UsageError(f"--seed-pair {text!r} is not two numbers of at most 18 digits", fix=fix)
     return None if text is None else (int(found[1]), int(found[2]))
 
 
@@ -256,10 +252,8 @@ def _generate(args: argparse.Namespace) -> int:
     from tangobench.pipeline.tokenizer.use import saved
 
     if not 0 <= args.temperature <= 100 or not 0 <= args.seed < 1 << 63:
-        raise UsageError(
-            "--temperature or --seed is out of range",
-            fix="use a temperature from 0 to 100 and a seed of at least 0",
-        )
+        fix = "use a temperature from 0 to 100 and a seed of at least 0"
+        raise UsageError("--temperature or --seed is out of range", fix=fix)
     folder = find_run_folder(args.run_folder, args.out)
     model = load_model(folder, compute_device(args))
     sampling = {"longest": args.tokens, "temperature": args.temperature, "seed": args.seed}
