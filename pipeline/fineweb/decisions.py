@@ -199,8 +199,7 @@ def publish_tables(tables: Iterable[pa.Table], size: int) -> Streamed[build.Tabl
 
 
 def _named(places: NDArray, names: Sequence[str]) -> pa.Array:
-    codes = pa.array(places.astype(np.int32))
-    return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())).cast(pa.string())
+    return pa.array(names, pa.string()).take(pa.array(places))
 
 
 def _hex(keys: NDArray) -> pa.Array:

@@ -48,33 +48,24 @@ def record(row: dict[str, Any], config: str, dataset: Dataset) -> dict[str, Any]
 
 def why(folder: Path, lock: Lock, ident: str) -> list[str]:
     """Lines for a reader; an id that is not in the input is an error."""
-    lines: list[str] = []
-    for entry, first in _files_with(lock, ident):
-        table = SideTable(folder, entry, lock.name).table()
-        hits = np.flatnonzero(pc.equal(table["id"], ident).to_numpy(zero_copy_only=False))
-        for at in hits.tolist():
-            decision = table.slice(at, 1).to_pylist()[0]
-            lines += _describe(decision, first + at)
-            if decision["kept"]:
-                lines += _rows_of(folder, decision["partition"], first + at)
-    if not lines:
+    files = [entry for entry in lock.side_files if entry["kind"] == "decisions"]
+    number = int(id_parts([ident], len(files))[0])  # of the one file that may speak of it
+    table = SideTable(folder, files[number], lock.name).table()
+    hits = np.flatnonzero(pc.equal(table["id"], ident).to_numpy(zero_copy_only=False))
+    if len(hits) == 0:
+        some = next(entry for entry in files if entry["rows"])
+        example = next(SideTable(folder, some, lock.name).batches())["id"][0]
         what = f"no document {ident!r} in the input of this dataset"
-        fix = f"ids look like {_example(folder, lock)}; quote them for the shell"
+        fix = f"ids look like {example}; quote them for the shell"
         raise InputError(what, kind="not-found", fix=fix)
+    lines: list[str] = []
+    first = sum(entry["rows"] for entry in files[:number])
+    for at in hits.tolist():
+        decision = table.slice(at, 1).to_pylist()[0]
+        lines += _describe(decision, first + at)
+        if decision["kept"]:
+            lines += _rows_of(folder, decision["partition"], first + at)
     return lines
-
-
-def _example(folder: Path, lock: Lock) -> str:
-    entry = next(e for e in lock.side_files if e["kind"] == "decisions" and e["rows"])
-    return str(next(SideTable(folder, entry, lock.name).batches())["id"][0])
-
-
-def _files_with(lock: Lock, ident: str) -> list[tuple[dict[str, Any], int]]:
-    """The files that may speak of a document, each with the index of its first row."""
-    entries = [entry for entry in lock.side_files if entry["kind"] == "decisions"]
-    starts = itertools.accumulate((entry["rows"] for entry in entries), initial=0)
-    found = list(zip(entries, starts, strict=False))
-    return [found[int(id_parts([ident], len(entries))[0])]]
 
 
 def _describe(decision: dict[str, Any], index: int) -> list[str]:
@@ -93,17 +84,13 @@ def _describe(decision: dict[str, Any], index: int) -> list[str]:
 def _rows_of(folder: Path, split: str, index: int) -> list[str]:
     """Rows that hold a part of a kept document."""
     dataset = open_dataset(folder)
-    rows = dataset.rows("default", split)
     found: list[int] = []
     first = 0
-    for number, entry in enumerate(dataset.lock.shards_of("default", split)):
-        for batch in range(len(entry["batch_offsets"])):
-            spans = rows.shard(number).batch(batch).column("doc_index")
-            hits = np.flatnonzero(spans.flatten().to_numpy() == index)
-            ends = np.cumsum(pc.list_value_length(spans).to_numpy())
-            held = np.unique(np.searchsorted(ends, hits, side="right"))
-            found += (first + held).tolist()
-            first += len(spans)
+    for batch in itertools.chain(*dataset.rows("default", split).open_all()):
+        spans = batch.column("doc_index")
+        held = pc.list_parent_indices(spans).filter(pc.equal(spans.flatten(), index))
+        found += [first + at for at in held.unique().to_pylist()]
+        first += len(spans)
     if found:
         return [f"  in {split} row {row}" for row in found]
     width = dataset.lock.data["configs"]["default"]["context"]

@@ -136,14 +136,7 @@ def open_input(url: str, patience: float = PATIENCE) -> Any:
         import pyarrow as pa
 
         return pa.OSFile(url)
-    return PatientFile(lambda: _open_afar(url), patience, url)
-
-
-def _open_afar(url: str) -> Any:
     import fsspec
 
-    if not url.startswith("hf://"):
-        return fsspec.open(url, "rb").open()
-    from huggingface_hub import HfFileSystem
-
-    return HfFileSystem(endpoint=endpoint()).open(url, "rb", block_size=1 << 22)
+    hub = {"endpoint": endpoint(), "block_size": 1 << 22} if url.startswith("hf://") else {}
+    return PatientFile(lambda: fsspec.open(url, "rb", **hub).open(), patience, url)
