@@ -106,14 +106,11 @@ def _whole(path: Path, form: str) -> Iterator[None]:
 
 def _batch_rows(batch: pa.RecordBatch, columns: dict[str, str]) -> Iterator[Row]:
     batch.validate(full=True)
-    lists = {}
-    for kind, name in columns.items():
-        column = batch.column(name)
+    found = [batch.column(name) for name in columns.values()]
+    for place, column in enumerate(found):
         if pa.types.is_timestamp(column.type) and column.type.unit == "ns":  # Python has none
-            column = column.cast(pa.timestamp("us", column.type.tz), safe=False)
-        lists[kind] = column.to_pylist()
-    for number in range(batch.num_rows):
-        yield {kind: values[number] for kind, values in lists.items()}
+            found[place] = column.cast(pa.timestamp("us", column.type.tz), safe=False)
+    yield from pa.RecordBatch.from_arrays(found, list(columns)).to_pylist()
 
 
 def _jsonl(path: Path, columns: dict[str, str], needed: Sequence[str]) -> Iterator[Row]:
