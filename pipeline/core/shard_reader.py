@@ -320,8 +320,5 @@ def _sha256_at(path: Place) -> str | None:
 
 def in_threads(act: Callable[[Any], None], items: Iterable[Any]) -> None:
     """Act on each, a few at a time: hashing and waiting for the disk overlap."""
-    pool = ThreadPoolExecutor(_THREADS)
-    try:
-        collections.deque(pool.map(act, items), maxlen=0)
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        collections.deque(pool.map(act, items), maxlen=0)  # an error cancels what has not begun

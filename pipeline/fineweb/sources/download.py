@@ -88,13 +88,12 @@ class Transfer:
         """Fetch all of them; the first failure stops the others."""
         self._total = sum(map(_travels, files))
         self._reporter.start("download", len(files), float(self._total), noun="file")
-        pool = ThreadPoolExecutor(_AT_ONCE)
-        try:
-            for _ in pool.map(self._get, files):
-                self._arrived(0, done=1)
-        finally:
-            self._stop.set()
-            pool.shutdown(wait=True, cancel_futures=True)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            try:
+                for _ in pool.map(self._get, files):
+                    self._arrived(0, done=1)
+            finally:
+                self._stop.set()
         self._reporter.finish()
 
     def _arrived(self, count: int, *, done: int = 0) -> None:
