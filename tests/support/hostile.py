@@ -389,7 +389,7 @@ def _read_documents(path: Path) -> None:
     from tangobench.pipeline.fineweb.own.spec import Columns, Spec
 
     spec = Spec(context=32, columns=Columns(id="key", url="url", time="day"))
-    convert(spec, [path], path.parent)
+    convert(spec, [path], path.parent / "documents.parquet")
 
 
 def _read_manifest(path: Path) -> None:
