@@ -144,8 +144,8 @@ def _scalar(hint: Any, value: Any, where: str, key: str) -> Any:
         raise bad_value(key, value, "a finite number", where)
     if hint is int and abs(value) >= 2**63:
         raise bad_value(key, value, "a number of 64 bits", where)
-    if hint is str and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise bad_value(key, value, "text in UTF-8", where)
+    if hint is str and any(x == "\0" or "\ud800" <= x <= "\udfff" for x in value):
+        raise bad_value(key, value, "text in UTF-8 without null characters", where)
     return value
 
 
