@@ -214,7 +214,7 @@ def _read_rows(path: Path) -> None:
     from tangobench.pipeline.fineweb.own.spec import Columns, Spec
 
     spec = Spec(context=32, columns=Columns(id="key", url="url", time="day"))
-    for _ in convert._tables(convert._documents(spec, path, convert.Seen())):
+    for _ in convert._tables(convert._documents(spec, path)):
         pass
 
 
