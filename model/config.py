@@ -63,8 +63,8 @@ class ModelConfig:
     init_scale: int | None = field(default=None, metadata=LATER)
 
     def __post_init__(self) -> None:
-        known = f"one of {', '.join(_BLOCK_PARAMS)} (TANGOBENCH_IMPORT=MODULE registers others)"
-        self._require("arch", self.arch in _BLOCK_PARAMS, known)
+        known = f"one of {', '.join(BLOCK_PARAMS)} (TANGOBENCH_IMPORT=MODULE registers others)"
+        self._require("arch", self.arch in BLOCK_PARAMS, known)
         if self.shared is None:
             object.__setattr__(self, "shared", self.arch in SHARED)
         for name in (*_COUNTS, *(("init_scale",) if self.init_scale is not None else ())):
@@ -117,7 +117,7 @@ class ModelConfig:
     @property
     def nonembedding_params(self) -> int:
         """Parameters outside the tied embedding, shared ones once, from the shapes in the paper."""
-        return self.blocks * _BLOCK_PARAMS[self.arch](self) + self.d_model
+        return self.blocks * BLOCK_PARAMS[self.arch](self) + self.d_model
 
     @property
     def total_params(self) -> int:
@@ -164,7 +164,8 @@ def _gau_params(c: ModelConfig) -> int:
     return 2 * c.d_model + linear + 2 * c.offsets * c.qk_width + 2 * c.bias_reach - 1
 
 
-_BLOCK_PARAMS: Final[dict[str, Callable[[ModelConfig], int]]] = {
+# Parameters of one block; `model.language.register` adds architectures.
+BLOCK_PARAMS: Final[dict[str, Callable[[ModelConfig], int]]] = {
     "tango": _cross_gated_params,
     "wango": _cross_gated_params,
     "recurrent_transformer": _transformer_params,
@@ -172,18 +173,6 @@ _BLOCK_PARAMS: Final[dict[str, Callable[[ModelConfig], int]]] = {
     "gau": _gau_params,
     "flash": _gau_params,
 }
-
-
-def register(arch: str, params: Callable[[ModelConfig], int], *, shared: bool) -> None:
-    """Let configs name another architecture; `model.language.register` adds its block as well."""
-    _BLOCK_PARAMS[arch] = params
-    if shared:
-        SHARED.add(arch)
-
-
-def is_known(arch: str) -> bool:
-    """Whether an architecture is one of the six, or registered in this process."""
-    return arch in _BLOCK_PARAMS
 
 
 def matched(

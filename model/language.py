@@ -23,9 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tangobench.errors import InputError
-from tangobench.model import config as model_config
 from tangobench.model import layers
-from tangobench.model.config import ModelConfig
+from tangobench.model.config import BLOCK_PARAMS, SHARED, ModelConfig
 from tangobench.model.gau import FlashBlock, GauBlock
 from tangobench.model.kernels.crossgate import chosen
 from tangobench.model.layers import autocast_dtype, full_precision
@@ -57,7 +56,9 @@ def register(
 ) -> None:
     """Add an architecture: its block, the parameters of one block, and whether depth shares it."""
     BLOCKS[arch] = block
-    model_config.register(arch, params, shared=shared)
+    BLOCK_PARAMS[arch] = params
+    if shared:
+        SHARED.add(arch)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tangobench.catalogue import CATALOGUE
 from tangobench.errors import UsageError
-from tangobench.model.config import ARCHS, is_known
+from tangobench.model.config import ARCHS, BLOCK_PARAMS
 from tangobench.model.training.recipes import RECIPES, Recipe, nearest, varied
 from tangobench.pipeline.core.lock import Lock
 from tangobench.pipeline.core.spec import parse, read_document, shown
@@ -110,7 +110,7 @@ def _checked(values: dict[str, Any], where: str) -> Recipe:
         if name in ("name", "dataset", "profile"):
             _require_name(name, value, where)
     recipe = parse(Recipe, {**values, "family": "study"}, where=where)
-    if not is_known(recipe.arch):
+    if recipe.arch not in BLOCK_PARAMS:
         raise _bad(where, "arch", recipe.arch, f"one of {', '.join(ARCHS)}, or a registered one")
     if recipe.vocabulary is not None or recipe.dataset in CATALOGUE:
         total = recipe.model_config().total_params

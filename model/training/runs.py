@@ -27,7 +27,7 @@ import numpy as np
 
 from tangobench import __version__
 from tangobench.errors import CorruptionError, TangobenchError, UsageError
-from tangobench.model.config import is_known
+from tangobench.model.config import BLOCK_PARAMS
 from tangobench.model.training.recipes import Recipe, Run
 from tangobench.pipeline.core import files
 from tangobench.pipeline.core.files import read_untrusted
@@ -84,7 +84,8 @@ def described_run(meta: Mapping[str, Any], seeds: Sequence[Any]) -> Run | None:
         names = (recipe.name, recipe.dataset, recipe.profile, recipe.arch)  # shown, parts of paths
         plain = plain and all(map(_NAME.fullmatch, names))
         # Results of an architecture that nobody registered in this process are still results.
-        fits = not is_known(recipe.arch) or recipe.model_config().total_params <= _MOST_PARAMS
+        known = recipe.arch in BLOCK_PARAMS
+        fits = not known or recipe.model_config().total_params <= _MOST_PARAMS
         same = (run.name, run.sha256) == (meta["run"], meta["run_sha256"])
     except (ValueError, TypeError, AttributeError, ArithmeticError, LookupError, TangobenchError):
         return None
