@@ -2,7 +2,8 @@
 
 - Weights keep their names under `model.`, logits are equal to the last bit. `generate` decodes with
   the model's own caches; `use_cache=False` computes every prefix again.
-- Rows padded at either end are moved to position 0 first; a folder that lacks a tensor is refused.
+- Rows may be padded at one end; those padded at the left are computed by their first position.
+- A folder that lacks a tensor is refused.
 - A mathematics prompt is `<bos>QUESTION<sep>`, one id per character; GPT-2's ids are our encoder's.
 - Importing this module registers the model.
 """
@@ -145,11 +146,12 @@ class TangobenchForCausalLM(PreTrainedModel, transformers.GenerationMixin):  # t
                 logits=torch.stack(steps, 1), past_key_values=past_key_values
             )
         mask_BT = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        if use_cache:
-            past_key_values = PastStates(self.model, mask_BT)
-            hidden_BTC = past_key_values.prefill(input_ids)
-        else:
-            hidden_BTC = self._hidden(input_ids, mask_BT)
+        if use_cache or bool(_starts(mask_BT).any()):
+            states = PastStates(self.model, mask_BT)
+            hidden_BTC = states.prefill(input_ids)
+            past_key_values = states if use_cache else None
+        else:  # no token changes what comes before it, so neither does padding behind
+            hidden_BTC = self.model.hidden(input_ids)
         logits_BTV = self.model.logits(hidden_BTC[:, -logits_to_keep:])
         loss = None
         if labels is not None:
@@ -158,17 +160,6 @@ class TangobenchForCausalLM(PreTrainedModel, transformers.GenerationMixin):  # t
             summed = F.cross_entropy(shifted, targets, ignore_index=-100, reduction="sum")
             loss = summed / (num_items_in_batch or targets.ne(-100).sum())
         return CausalLMOutputWithPast(loss=loss, logits=logits_BTV, past_key_values=past_key_values)
-
-    def _hidden(self, input_ids: Tensor, mask_BT: Tensor) -> Tensor:
-        """All rows at once: each is moved to position 0 and, after the model, back."""
-        if bool(mask_BT.all()):
-            return self.model.hidden(input_ids)
-        start_B = _starts(mask_BT)
-        place_T = torch.arange(mask_BT.shape[1], device=mask_BT.device)
-        there_BT = (place_T + start_B[:, None]) % len(place_T)
-        hidden_BTC = self.model.hidden(input_ids.gather(1, there_BT))
-        back_BT = (place_T - start_B[:, None]) % len(place_T)
-        return hidden_BTC.gather(1, back_BT[..., None].expand_as(hidden_BTC))
 
     def _init_weights(self, module: torch.nn.Module) -> None:
         for name, parameter in module.named_parameters(recurse=False):
