@@ -6,11 +6,10 @@
 - Sides alternate, five times; medians count, ranges are recorded. datatrove and the script with HF
   tokenizers, which take minutes, are run once.
 - The bound is what no build can do without: decoding once, encoding what is packed, one sha256 of
-  each byte of the output. A second row adds what this build's guarantees cost, each measured alone:
-  its libraries, the hashes of input, stored tokens, shards and rows, and two writes of the tokens.
-  The start is a build of one document.
+  each byte of the output. A second row adds what this build does besides, each part measured alone
+  (bench/fineweb_parts.py). The start is a build of one document.
 - `--scaling` compares one worker with two on 1.2 GB, `--growth` measures our build from 12 MB to
-  1.2 GB, `--bounds` what this machine could do at most.
+  1.2 GB, `--bounds` what this machine could do at most, and a build beside its parts.
 
 Usage: `make bench-fineweb`, or `python bench/fineweb.py --megabytes 70 --only one --only script`.
 """
@@ -31,14 +30,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
 sys.path.insert(0, str(Path(__file__).parent))
-import commands
 from corpus import corpus_of, text_bytes
+from fineweb_parts import UNIT, byte_parts, first_use, text_parts, without_texts
 from side_by_side import (
     COMPILED,
     HOME,
@@ -69,7 +66,7 @@ AIMS: Final = {(70, "script"): "≥ 10"}
 _STAGE: Final = re.compile(r"^(fineweb-[\w-]+): .* in (?:(\d+) m )?([\d.]+) s", re.MULTILINE)
 
 
-def own(corpus: Path, workers: int, place: str = "") -> dict[str, Any]:
+def own(corpus: Path, workers: int, place: str = "", unit: int = UNIT) -> dict[str, Any]:
     """Our build, with shards of the usual size."""
     out = HOME / f"out-{workers}{place}"
     manifest = HOME / "bench.toml"
@@ -77,7 +74,8 @@ def own(corpus: Path, workers: int, place: str = "") -> dict[str, Any]:
     manifest.write_text(source.read_text().replace("shard_rows = 128", "shard_rows = 4_096"))
     command = [sys.executable, "-m", "tangobench", "build", "fineweb", "--source", str(corpus)]
     command += ["--out", str(out), "--workers", str(workers), "--manifest", str(manifest)]
-    run = measure([*command, "--set", "near_duplicates=off"], out, COMPILED)
+    command += ["--set", "near_duplicates=off", "--set", f"unit_bytes={unit}"]
+    run = measure(command, out, COMPILED)
     run["stages"] = {s: 60 * int(m or 0) + float(t) for s, m, t in _STAGE.findall(run["stderr"])}
     folder = out / "fineweb-sample"
     lock = json.loads((folder / "manifest.lock.json").read_text())
@@ -150,7 +148,7 @@ def compare(which: list[str], megabytes: int, repeats: int) -> None:
     found: dict[str, Any] = {"text_bytes": size, "runs": runs}
     rows = list(_rows(runs, all_tokens(corpus), megabytes, size))
     if "one" in which:
-        found["bound"] = bound(corpus, runs["one"]["output_bytes"])
+        found["bound"] = bound(corpus, runs["one"])
         rows += _bound_rows(runs["one"], found["bound"], megabytes)
     save("fineweb", rows, {"sizes": {**known, str(megabytes): found}})
 
@@ -184,41 +182,17 @@ def _rate_of(run: dict[str, Any], size: int) -> str:
     return f"{middle} ({rates[0]:.3g} to {rates[-1]:.3g})" if len(rates) > 1 else middle
 
 
-def bound(corpus: Path, output_bytes: int) -> dict[str, float]:
-    """CPU seconds of decoding once, encoding what is packed, one sha256 of the output, and more."""
-    from tangobench.pipeline.fineweb.spec import dump_order
-    from tangobench.pipeline.tokenizer.base import gpt2
-
-    tokenizer, clock = gpt2(), time.process_time
-    tokenizer.encode_arrow(pa.array(["once"]))  # loaded
-    seconds = {"decode": 0.0, "encode": 0.0}
-    batches = pq.ParquetFile(corpus).iter_batches(1024, columns=["text", "dump"], use_threads=False)
-    while True:
-        began = clock()
-        batch = next(batches, None)
-        seconds["decode"] += clock() - began
-        if batch is None:
-            break
-        orders = pc.dictionary_encode(batch.column("dump"))
-        early = [(dump_order(name) or 0) <= 202340 for name in orders.dictionary.to_pylist()]
-        long = pc.greater_equal(pc.binary_length(batch.column("text")), 8192)
-        used = pc.or_(pa.array(early).take(orders.indices), long)
-        texts = batch.column("text").filter(used)
-        began = clock()
-        tokenizer.encode_arrow(texts)
-        seconds["encode"] += clock() - began
-    block = np.random.default_rng(1).integers(0, 256, output_bytes, np.uint8)
-    began = clock()
-    hashlib.sha256(block)
-    seconds["sha256"] = clock() - began
-    share = corpus.stat().st_size / output_bytes
-    seconds["libraries"] = min(commands.run(["-c", commands.LIBRARIES])[0] for _ in range(3))
-    seconds["three more sha256"] = (2 + share) * seconds["sha256"]
-    began = clock()
-    for name in ("tokens", "shards"):
-        write_atomic(HOME / name, block)
-        (HOME / name).unlink()
-    return {**seconds, "writes": clock() - began}
+def bound(corpus: Path, run: dict[str, Any]) -> dict[str, float]:
+    """CPU seconds of each part of a build, alone; the first three are what none can do without."""
+    texts = text_parts(corpus)
+    parts = [texts, byte_parts(run["output_bytes"], corpus.stat().st_size)]
+    bare, unit = without_texts(corpus)
+    rest = alternate({"without texts": partial(own, bare, 1, unit=unit)})["without texts"]
+    parts += [first_use(run["anonymous_mb"] - rest["anonymous_mb"])]
+    parts += [{"the documents without texts": rest["cpu_seconds"]}]
+    found = {name: seconds for part in parts for name, seconds in part.items()}
+    first = {name: found.pop(name) for name in ("decode", "encode", "sha256")}
+    return first | found
 
 
 def _bound_rows(
@@ -352,7 +326,9 @@ def bounds(megabytes: int) -> None:
     }
     (HOME / "block").unlink(missing_ok=True)
     print(found)
-    save("fineweb", [], {"bounds": {**found, "command": "python bench/fineweb.py --bounds"}})
+    one = alternate({"one": partial(own, corpus, 1)})["one"]
+    rows = list(_bound_rows(one, bound(corpus, one), megabytes))
+    save("fineweb", rows, {"bounds": {**found, "command": "python bench/fineweb.py --bounds"}})
 
 
 def main() -> None:
