@@ -170,11 +170,9 @@ class Where:
     def check(self) -> None:
         """Refuse half of `--runner dask --address …`."""
         if (self.runner == "dask") != (self.address is not None):
-            raise UsageError(
-                "a Dask run needs both --runner dask and --address",
-                kind="dask-address",
-                fix="for example --runner dask --address tcp://127.0.0.1:8786",
-            )
+            why = "a Dask run needs both --runner dask and --address"
+            fix = "for example --runner dask --address tcp://127.0.0.1:8786"
+            raise UsageError(why, kind="dask-address", fix=fix)
 
     def open(self, *kinds: str) -> Runner:
         """The runner; worker processes start with the modules that datasets of `kinds` need."""

@@ -314,11 +314,9 @@ def audit_leaks(
         both = zip(units, decided, strict=True)
         owners = [unit for unit, record in both if record.result["train_keys"]]
         names = [owners[n].load(job.store).ident[document].as_py() for n, document in found]
-        raise CorruptionError(
-            f"{shared} URL or content keys occur in training and in validation (near {names})",
-            kind="split-leak",
-            fix="this is a bug in the dedup: please report it with the input's sha256",
-        )
+        why = f"{shared} URL or content keys occur in training and in validation (near {names})"
+        fix = "this is a bug in the dedup: please report it with the input's sha256"
+        raise CorruptionError(why, kind="split-leak", fix=fix)
     return {
         "train_keys": sum(record.result["train_keys"] for record in early),
         "validation_keys": total,

@@ -50,11 +50,9 @@ def find_files(source: str) -> list[Path]:
     unread = [path for path in found if not format_of(path)]
     if unread or not found:
         what = f"{unread[0]} is no" if unread else f"{source} holds no"
-        raise InputError(
-            f"{what} Parquet, JSONL, CSV, TSV or Arrow file",
-            kind="source-empty",
-            fix="name files that end in .parquet, .jsonl, .csv, .tsv or .arrow (also .gz, .zst)",
-        )
+        fix = "name files that end in .parquet, .jsonl, .csv, .tsv or .arrow (also .gz, .zst)"
+        what += " Parquet, JSONL, CSV, TSV or Arrow file"
+        raise InputError(what, kind="source-empty", fix=fix)
     return found
 
 
