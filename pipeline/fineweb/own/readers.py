@@ -15,6 +15,7 @@ import difflib
 import functools
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,8 @@ Row = dict[str, Any]
 _LONGEST: Final = 1 << 26
 _CHUNK: Final = 1 << 20
 _BATCH: Final = 1024
+_DENSEST: Final = 1 << 15  # zstd: a block of 128 kB in 4 bytes
+_ASKED: Final = re.compile(r"alloc of size (\d+) failed")
 _PACKED: Final = (".gz", ".zst", ".bz2")
 _LIKELY: Final = {
     "text": ("content", "body", "raw_content", "document", "article", "markdown"),
@@ -96,12 +99,18 @@ def _arrow(path: Path, columns: dict[str, str], _: Sequence[str]) -> Iterator[Ro
 def _whole(path: Path, form: str) -> Iterator[None]:
     try:
         yield
-    except MemoryError:
-        raise
+    except MemoryError as error:
+        asked = _ASKED.search(str(error))
+        if form != "Arrow" or asked is None or int(asked[1]) < path.stat().st_size * _DENSEST:
+            raise  # true, as far as one can tell
+        raise _broken(path, form, f"a length of {int(asked[1]):,} bytes in it is a lie") from None
     except (pa.ArrowException, ValueError, OverflowError) as error:
-        what = f"{path} is not a whole {form} file: {short(error)}"
-        fix = "write the file again"
-        raise InputError(what, kind="source-corrupt", fix=fix, file=str(path)) from None
+        raise _broken(path, form, short(error)) from None
+
+
+def _broken(path: Path, form: str, why: str) -> InputError:
+    what, fix = f"{path} is not a whole {form} file: {why}", "write the file again"
+    return InputError(what, kind="source-corrupt", fix=fix, file=str(path))
 
 
 def _batch_rows(batch: pa.RecordBatch, columns: dict[str, str]) -> Iterator[Row]:
