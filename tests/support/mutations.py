@@ -62,9 +62,7 @@ NEWER = [
     ("hub-never-patient", "pipeline/core/remote.py",
      "if status not in (408, 429) and status < 500:",
      "if status != 429:", HUB),
-    ("hub-patience-not-reset", "pipeline/core/remote.py",
-     "self._tries, self._since = 0, time.monotonic()", "pass",
-     f"{HUB} pipeline/core/test_retries.py"),
+    ("hub-patience-not-reset", f"{SOURCES}/download.py", "patience.progressed()", "pass", HUB),
     ("hub-room-not-asked", f"{SOURCES}/download.py", "raise _no_room(repository, needed)",
      "pass", HUB),
     # Object storage.
