@@ -10,6 +10,7 @@ INTEROP := interop,lean
 DATASET ?=
 DEVICES ?=
 ONLY    ?=
+SKIPS   ?= failures
 CASES   ?= 100000
 
 VENV  := .venv
@@ -18,6 +19,8 @@ STAMP := $(VENV)/.setup-done
 INTEROP_STAMP := $(VENV)/.interop-done
 KERNELS_STAMP := $(VENV)/.kernels-done
 INTEROP_TESTS := tests/model/test_hf.py tests/eval/test_harness.py tests/eval/proofs/test_toolchain.py
+SCALE_TESTS := tests/pipeline/fineweb tests/pipeline/core/test_remote.py tests/flows/test_runner_dask.py
+LEAN_TESTS := tests/lean_check tests/pipeline/lean/test_paper.py
 TOOL  := $(BIN)/tangobench
 FLOW  := $(BIN)/python -m tangobench.flows
 BENCHES := fineweb dedup encoding urls near plan scale lean dm-math model speed loader flows growth memory flame commands
@@ -36,7 +39,7 @@ export OMP_NUM_THREADS ?= 1
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup data-fineweb data-lean data-dm-math data-dm-math-tests data verify reproduce replicate results report test \
-  test-faults test-scale test-interop test-kernels test-gpu bench-gpu attest test-mutations fuzz audit licences test-browser test-lean lint types bench deploy undeploy \
+  test-faults test-scale test-slow test-interop test-kernels test-gpu bench-gpu attest test-mutations fuzz audit licences test-browser test-lean lint types bench deploy undeploy \
   prefect-env constraints docs screenshots clean $(BENCHES:%=bench-%)
 
 help: ## print this list
@@ -131,14 +134,17 @@ types: $(STAMP) ## mypy --strict over the whole package
 	MYPYPATH=build/types $(BIN)/mypy -p tangobench
 
 test-scale: $(STAMP) ## the driver at the size of all of FineWeb-Edu, on a simulated cluster; the audit at paper size; units on S3
-	$(TEST) -n 0 -m slow -rP tests/pipeline/fineweb tests/pipeline/core/test_remote.py tests/flows/test_runner_dask.py
+	$(TEST) -n 0 -m slow -rP $(SCALE_TESTS)
 
-test-faults: $(STAMP) ## kill, corrupt, starve and lie to every builder and reader; writes the table of docs/guarantees.md
+test-slow: $(STAMP) ## the slow tests of no other target: deployments, sizes of models, what a build imports (ten minutes)
+	$(TEST) -m "slow and not faults" $(addprefix --ignore=,$(SCALE_TESTS) $(LEAN_TESTS))
+
+test-faults: $(STAMP) ## kill, corrupt, starve and lie to every builder and reader; writes the table of docs/guarantees.md (root; else SKIPS=allowed)
 	@mkdir -p build
 	@{ command -v nft && command -v ip && command -v faketime; } >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -qq update \
 	  && apt-get -qq install -y nftables iproute2 faketime; } || echo "without nftables, iproute2 and faketime some tests are skipped"
 	$(TEST) -m faults --junitxml=build/faults.xml
-	$(BIN)/python tests/support/fault_table.py build/faults.xml docs/guarantees.md
+	$(BIN)/python tests/support/fault_table.py build/faults.xml docs/guarantees.md $(if $(filter allowed,$(SKIPS)),--skips-allowed)
 
 test-mutations: $(STAMP) ## break the code in sixty ways, in a copy: the tests must notice each (half an hour)
 	$(BIN)/python tests/support/mutations.py $(ARGS)
@@ -187,7 +193,7 @@ test-kernels: $(KERNELS_STAMP) ## Triton kernels under the interpreter and as cu
 
 test-lean: $(STAMP) ## a real Lean judges extractor and proofs (minutes, 4 GB; SOURCE= a Mathlib repository, FILES=all)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[lean]'
-	TANGOBENCH_MATHLIB=$(call quote,$(SOURCE)) TANGOBENCH_MATHLIB_FILES='$(FILES)' $(BIN)/python -m pytest tests/lean_check -m slow -rsP
+	TANGOBENCH_MATHLIB=$(call quote,$(SOURCE)) TANGOBENCH_MATHLIB_FILES='$(FILES)' $(BIN)/python -m pytest $(LEAN_TESTS) -m slow -rsP
 
 ## Speed
 bench: $(filter-out bench-memory bench-flame bench-scale,$(BENCHES:%=bench-%)) ## everything side by side with its peers

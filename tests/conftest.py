@@ -31,8 +31,16 @@ settings.register_profile("tangobench", deadline=None, derandomize=True)
 settings.load_profile("tangobench")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+COLLECTED = pytest.StashKey[list[tuple[str, frozenset[str]]]]()
+"""Every test that was collected, also those that `-m` leaves out, with the names of its marks."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Groups and tests with a long time limit begin first, so that none is left for the end."""
+    config.stash[COLLECTED] = [
+        (item.nodeid, frozenset(mark.name for mark in item.iter_markers())) for item in items
+    ]
 
     def place(item: pytest.Item) -> tuple[bool, float]:
         limit = item.get_closest_marker("timeout")
@@ -197,6 +205,12 @@ def make_toy_fineweb() -> Callable[..., Path]:
         return publish_toy(folder, "fineweb", tables, {"default": row}, {})
 
     return make
+
+
+@pytest.fixture
+def collected(request):
+    """Every collected test and its marks: all tests under `make test`."""
+    return request.config.stash[COLLECTED]
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from make_targets import runs_of, unreached
 
 import tangobench
 from tangobench import cli
@@ -424,6 +425,27 @@ def test_make_knows_every_target_it_names():
     assert make_knows(*sorted(phony - {"$(BENCHES:%=bench-%)"}), *named)
     assert make_knows(*(f"bench-{name}" for name in benches))
     assert not make_knows("bench-nothing")
+
+
+PYTEST_TARGETS = (
+    *("test", "test-faults", "test-scale", "test-slow", "test-lean", "test-browser"),
+    "test-kernels",
+)
+
+
+def test_every_test_belongs_to_a_make_target(collected):
+    """Of the tests that were collected: all of them under `make test`."""
+    assert unreached(collected, runs_of(ROOT, *PYTEST_TARGETS)) == []
+
+
+def test_a_slow_test_of_no_target_is_seen():
+    test = ("tests/flows/local/test_server.py::test_a", frozenset({"slow", "prefect"}))
+    fault = (test[0], test[1] | {"faults"})
+    others = runs_of(ROOT, *(name for name in PYTEST_TARGETS if name != "test-slow"))
+    assert unreached([test, fault], others) == [test[0]]
+    assert unreached([test], runs_of(ROOT, "test-slow")) == []
+    elsewhere = [(f"{folder}/test_a.py::test_a", test[1]) for folder in ("tests/lean_check", "x")]
+    assert unreached(elsewhere, runs_of(ROOT, "test-slow")) == [elsewhere[0][0]]
 
 
 @pytest.mark.parametrize("value", ["a b", "it's", "$HOME", "x;y", 'say "no"'])

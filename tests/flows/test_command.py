@@ -259,7 +259,9 @@ class TestWithAnApi:
         "sent",
         [
             pytest.param(signal.SIGINT, id="ctrl-c"),
-            pytest.param(signal.SIGTERM, id="sigterm", marks=pytest.mark.slow),
+            pytest.param(
+                signal.SIGTERM, id="sigterm", marks=[pytest.mark.faults, pytest.mark.slow]
+            ),
         ],
     )
     def test_an_interrupted_run_is_crashed_and_leaves_no_process(

@@ -87,6 +87,7 @@ def test_exit_codes_and_messages(project, words, faults, said):
     assert "Traceback" not in done.stdout + done.stderr
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_a_cancelled_run_leaves_no_process_and_resumes(project):
     log = project.folder / "cancel.log"
@@ -105,6 +106,7 @@ def test_a_cancelled_run_leaves_no_process_and_resumes(project):
     assert "kept from before" in again.stdout
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_a_killed_worker_ends_its_run_and_deploy_brings_it_back(project):
     log = project.folder / "killed.log"
@@ -123,6 +125,7 @@ def test_a_killed_worker_ends_its_run_and_deploy_brings_it_back(project):
     assert "kept from before" in again.stdout
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_a_killed_flow_process_is_a_crashed_run(project):
     log = project.folder / "flow.log"
@@ -151,6 +154,7 @@ def test_the_shell_lines_work_in_another_folder(project, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.faults
 @pytest.mark.slow
 def test_undeploy_in_the_middle_of_a_run_leaves_nothing(project):
     log = project.folder / "undeploy.log"
