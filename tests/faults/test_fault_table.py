@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+
 import fault_table
 import fuzz_table
+import pytest
 
 REPORT = """<testsuites><testsuite>
 <testcase classname="tests.faults.test_a" name="x" time="1.5"/>
 <testcase classname="tests.faults.test_a" name="y" time="2.5"><properties>
 <property name="faults" value="200"/></properties><failure/></testcase>
-<testcase classname="tests.flows.test_b.TestC" name="z" time="0"><skipped/></testcase>
+<testcase classname="tests.flows.test_b.TestC" name="z" time="0">
+<skipped message="no root"/></testcase>
+<testcase classname="" name="tests.model.test_hf" time="0"><skipped message="no extra"/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -18,12 +23,18 @@ def test_groups_are_counted_and_the_page_is_changed_between_its_marks_only(tmp_p
     report.write_text(REPORT)
     page.write_text(f"before\n{fault_table.BEGIN}\nold\n{fault_table.END}\nafter\n")
     monkeypatch.setattr("sys.argv", ["fault_table.py", str(report), str(page)])
-    fault_table.main()
+    with pytest.raises(SystemExit, match=r"^z: no root\nthese faults were not injected"):
+        fault_table.main()
     text = page.read_text()
     assert "| faults/test_a | 2 | 201 | 1 | 0 | 4 |" in text
     assert "| flows/test_b | 1 | 1 | 0 | 1 | 0 |" in text
     assert "| all | 3 | 202 | 1 | 1 | 4 |" in text
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
+    sys.argv.append("--skips-allowed")
+    fault_table.main()
+    report.write_text(REPORT.replace('<skipped message="no root"/>', ""))
+    sys.argv.pop()
+    fault_table.main()
 
 
 def test_runs_of_a_fuzzer_without_a_finding_are_counted(tmp_path, monkeypatch):

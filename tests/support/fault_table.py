@@ -1,9 +1,10 @@
 """The table of docs/guarantees.md from a run of `make test-faults`.
 
 A group is a test file. A test that harms many times says how often with
-`record_property("faults", N)`; any other counts once.
+`record_property("faults", N)`; any other counts once. A test that was skipped injected nothing, so
+it ends the program with 1 unless `--skips-allowed`.
 
-Usage: `python tests/support/fault_table.py build/faults.xml docs/guarantees.md`.
+Usage: `python tests/support/fault_table.py build/faults.xml docs/guarantees.md [--skips-allowed]`.
 """
 
 from __future__ import annotations
@@ -11,20 +12,32 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
 BEGIN, END = "<!-- table of the last run -->", "<!-- end of the table -->"
 
 
-def table(report: Path) -> str:
-    """The Markdown table of a JUnit report."""
-    rows: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0, 0.0])
+def cases(report: Path) -> Iterator[tuple[str, ElementTree.Element]]:
+    """The tests of a JUnit report, each with the name of its module."""
     for case in ElementTree.parse(report).iter("testcase"):
         # A module that is skipped as a whole has no class name; those elsewhere need other extras.
         name = case.get("classname") or case.get("name", "")
-        if not case.get("classname") and not name.startswith("tests.faults."):
-            continue
+        if case.get("classname") or name.startswith("tests.faults."):
+            yield name, case
+
+
+def skipped(report: Path) -> list[str]:
+    """A line for every test that was skipped, with the reason."""
+    found = ((case, case.find("skipped")) for _, case in cases(report))
+    return [f"{case.get('name')}: {why.get('message')}" for case, why in found if why is not None]
+
+
+def table(report: Path) -> str:
+    """The Markdown table of a JUnit report."""
+    rows: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0, 0.0])
+    for name, case in cases(report):
         group = name.split(".Test")[0].removeprefix("tests.")
         row = rows[group.replace(".", "/")]
         faults = case.find("properties/property[@name='faults']")
@@ -47,11 +60,14 @@ def table(report: Path) -> str:
 
 
 def main() -> None:
-    report, page = map(Path, sys.argv[1:])
+    report, page = map(Path, sys.argv[1:3])
     text = page.read_text(encoding="utf-8")
     whole = f"{BEGIN}\n{table(report)}\n{END}"
     page.write_text(re.sub(f"{BEGIN}.*{END}", lambda _: whole, text, flags=re.S), encoding="utf-8")
     print(whole)
+    if (missed := skipped(report)) and "--skips-allowed" not in sys.argv:
+        lines = "\n".join(missed)
+        sys.exit(f"{lines}\nthese faults were not injected: run as root, or with SKIPS=allowed")
 
 
 if __name__ == "__main__":

@@ -28,8 +28,17 @@ def test_actions_are_pinned_and_commands_are_make_targets(path):
     assert pinned and len(pinned) == sum("uses" in step for step in steps(path))
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     commands = [step["run"].split() for step in steps(path) if "run" in step]
-    asked = {w for words in commands if words[0] == "make" for w in words[1:] if "=" not in w}
+    made = [words[words.index("make") + 1 :] for words in commands if "make" in words]
+    asked = {word for words in made for word in words if "=" not in word}
     assert asked and asked <= targets
+
+
+def test_the_nightly_run_has_every_slow_target_and_injects_faults_as_root():
+    """Without root the faults of hosts, mounts and clocks would be skipped."""
+    commands = [step["run"] for step in steps(WORKFLOWS[-1]) if "run" in step]
+    assert WORKFLOWS[-1].name == "nightly.yml"
+    assert 'sudo env PATH="$PATH" make test-faults' in commands
+    assert {"make test-scale", "make test-slow", "make test-mutations"} <= set(commands)
 
 
 @pytest.mark.slow
