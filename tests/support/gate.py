@@ -1,23 +1,33 @@
 """An HTTP proxy in front of the store: `python gate.py ADDRESS CONTROL_FILE`.
 
 The control file says what happens to requests: empty (pass), `503` (refuse), or a number of seconds
-to wait before an answer. Finished PUTs are counted in CONTROL_FILE.puts.
+to wait before an answer. `gate.json` beside it counts finished PUTs by the client's address, and
+the requests that were refused.
 """
 
 from __future__ import annotations
 
 import http.client
-import itertools
+import json
 import sys
 import threading
 import time
+from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 CONTROL = Path(sys.argv[2])
-PUTS = CONTROL.with_name("gate.puts")
+COUNTS = CONTROL.with_name("gate.json")
 COUNTING = threading.Lock()
-NUMBERS = itertools.count(1)
+COUNTED: Counter[str] = Counter()
+
+
+def count(what: str) -> None:
+    with COUNTING:
+        COUNTED[what] += 1
+        new = COUNTS.with_suffix(".new")
+        new.write_text(json.dumps(COUNTED))
+        new.replace(COUNTS)
 
 
 class Gate(BaseHTTPRequestHandler):
@@ -30,6 +40,7 @@ class Gate(BaseHTTPRequestHandler):
             self.send_response(503)
             self.send_header("Content-Length", "0")
             self.end_headers()
+            count("refused")
             return
         if order:
             time.sleep(float(order))
@@ -47,8 +58,7 @@ class Gate(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
         if self.command == "PUT":
-            with COUNTING:
-                PUTS.write_text(str(next(NUMBERS)))
+            count(self.client_address[0])
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = pass_on
 

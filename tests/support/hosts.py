@@ -1,12 +1,15 @@
 """Several hosts on one machine: network namespaces on one switch, each with its own address.
 
 A host runs programs, can be cut off, slowed down or made to lose packets; `gate` is an HTTP proxy
-in front of the store that can answer 503 and wait before it answers.
+in front of the store that can answer 503 and wait before it answers. Packets that a host
+dropped or held back are counted: a test must see that the fault was there.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -31,8 +34,8 @@ def namespace(name: str) -> str:
     return f"tangobench-{os.getpid()}-{name}"
 
 
-def run(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True)
+def run(*words: str) -> str:
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
 class Host:
@@ -77,15 +80,25 @@ class Host:
     def slow(self, rate: str) -> None:
         """Limit what this host sends."""
         run("tc", "-n", self.name, "qdisc", "add", "dev", "eth0", "root", "tbf", "rate", rate,
-            "burst", "32kb", "latency", "400ms")  # fmt: skip
+            "burst", "4kb", "latency", "2s")  # fmt: skip
 
     def lose(self, percent: int) -> None:
         """Drop a share of the packets that arrive."""
         rules = (
             "table inet faults {\n chain incoming {\n  type filter hook input priority 0;\n"
-            f'  iifname "eth0" numgen random mod 100 < {percent} drop;\n }}\n}}\n'
+            f'  iifname "eth0" numgen random mod 100 < {percent} counter drop;\n }}\n}}\n'
         )
         run("ip", "netns", "exec", self.name, "nft", rules)
+
+    def lost(self) -> int:
+        """How many packets were dropped."""
+        words = ("ip", "netns", "exec", self.name, "nft", "list", "table", "inet", "faults")
+        return int(re.findall(r"counter packets (\d+)", run(*words))[0])
+
+    def held_back(self) -> int:
+        """How many times the limit of `slow` made a packet wait."""
+        words = ("tc", "-n", self.name, "-s", "qdisc", "show", "dev", "eth0")
+        return int(re.findall(r"overlimits (\d+)", run(*words))[0])
 
     def stop(self) -> None:
         """End every process and remove the host."""
@@ -158,14 +171,19 @@ class Network:
 
     def build(self, dataset: str, out: Path, store: str, **environment: str) -> subprocess.Popen:
         """The build command of a user who sits at the driver."""
-        words = ("build", dataset, "--out", out, "--store", store, "--quiet")
+        words = ("build", dataset, "--out", out, "--store", store, "--quiet", "--json")
         dask = ("--runner", "dask", "--address", self.scheduler)
         return self.on("driver", sys.executable, "-m", "tangobench", *words, *dask, **environment)
 
-    def stored(self) -> int:
-        """How many objects the store took so far."""
-        counted = self.folder / "gate.puts"
-        return int(counted.read_text() or 0) if counted.exists() else 0
+    def counted(self) -> dict[str, int]:
+        """What the gate counted so far."""
+        counts = self.folder / "gate.json"
+        return json.loads(counts.read_text()) if counts.exists() else {}
+
+    def stored(self, *names: str) -> int:
+        """How many objects the store took from these hosts so far; from all, if none is named."""
+        chosen = [self.hosts[name].address for name in names or self.hosts]
+        return sum(self.counted().get(address, 0) for address in chosen)
 
     @staticmethod
     def wait_for(condition, seconds: float = 60) -> None:
