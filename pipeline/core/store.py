@@ -93,7 +93,6 @@ class Bucket:
     def stat(self) -> tuple[int, str]:
         """Size and the store's own checksum, empty where the store has none."""
         with self._client() as (fs, path):
-            fs.invalidate_cache(path)
             info = fs.info(path)
             if info["type"] != "file":
                 raise FileNotFoundError(self.url)
@@ -103,7 +102,6 @@ class Bucket:
     def files(self) -> list[str]:
         """Relative paths of all objects below it, sorted; for `verify`, readers never list."""
         with self._client() as (fs, path):
-            fs.invalidate_cache(path)
             return sorted(name[len(path) + 1 :] for name in fs.find(path))
 
     @contextlib.contextmanager
@@ -140,7 +138,8 @@ def place_of(where: Path | str) -> Place:
 def _file_system(url: str) -> tuple[Any, str]:
     import fsspec
 
-    fs, path = fsspec.core.url_to_fs(url)
+    # Others write there too: what a client remembers of a listing is not what is there now.
+    fs, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
     return fs, path
 
 

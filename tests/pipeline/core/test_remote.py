@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 
 import pytest
 from s3fs import S3FileSystem
@@ -45,6 +46,35 @@ def test_processes_with_their_units_in_a_bucket_give_the_committed_root(dataset,
     built = api.build(dataset, out=str(tmp_path / "a"), store=bucket, workers=2)
     assert built.lock.root == committed_lock(dataset, "sample").root
     assert not (tmp_path / "a" / ".units").exists()
+
+
+def test_a_build_that_goes_on_fetches_no_object_of_a_finished_unit(
+    toy, bucket, tmp_path, reads, monkeypatch
+):
+    """Only by the units that are missing, and to be published."""
+    honest, shaped = toy.shape, []
+
+    def dies(args, store):
+        if len(shaped) == 2:
+            raise ConnectionError("killed")
+        shaped.append(args["address"])
+        return honest(args, store)
+
+    def build():
+        return api.build("toy", out=str(tmp_path / "a"), manifest=toy.MANIFEST, store=bucket)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(toy, "shape", dies)
+        with pytest.raises(ConnectionError):
+            build()
+    reads.clear()
+    lock = build().lock
+    fetched = Counter("".join(url.split("/")[-2:]) for url in reads if "/objects/" in url)
+    placed = {entry["sha256"] for entry in lock.shards + lock.side_files}
+    drawn = {address: n for address, n in fetched.items() if address not in placed}
+    assert len(shaped) == 2 and len(drawn) == 3
+    # Each drawn unit has two shapes.
+    assert drawn == {address: 2 - shaped.count(address) for address in drawn}
 
 
 def test_a_resume_looks_at_objects_and_fetches_none(toy, bucket, tmp_path, reads):
@@ -109,6 +139,22 @@ def test_of_two_writers_of_one_name_the_second_is_told(bucket):
             place.write(b"second", new=True)
         assert place.read() == b"first"
         place.remove()
+
+
+def test_what_another_process_wrote_is_seen_at_once(bucket, s3_server):
+    """Whatever this one knows of the folder from before: a listing, a size."""
+    place = place_of(bucket) / "a"
+    for name in ("one", "two"):
+        (place / name).write(b"old")
+    assert place_of(bucket).files() == ["a/one", "a/two"]
+    s3_server.put_object(Bucket="shelf", Key=key_of(bucket, "a/one"), Body=b"longer")
+    s3_server.put_object(Bucket="shelf", Key=key_of(bucket, "a/new"), Body=b"new")
+    s3_server.delete_object(Bucket="shelf", Key=key_of(bucket, "a/two"))
+    assert ((place / "one").read(), (place / "new").read()) == (b"longer", b"new")
+    assert (place / "one").read(1, 6) == b"onger" and (place / "one").stat()[0] == 6
+    assert place_of(bucket).files() == ["a/new", "a/one"]
+    with pytest.raises(FileNotFoundError):
+        (place / "two").read()
 
 
 PART = 5 << 20  # S3 takes no smaller part
