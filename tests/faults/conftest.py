@@ -30,6 +30,22 @@ def memory_folder(tmp_path):
 
 
 @pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 kB; needs root."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip("only root can mount a small disk")
+    yield place
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+@pytest.fixture
 def start():
     """Starts the program in a process group of its own; kills what is left of it at the end."""
     running: list[subprocess.Popen] = []

@@ -140,22 +140,6 @@ def test_no_place_for_the_sockets_of_workers(program, tmp_path):
     program(*words, PYTHONPATH=str(tmp_path))
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 64 kB; needs root."""
-    place = tmp_path / "small"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip("only root can mount a small disk")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 def test_a_full_disk(toy, small_disk, toy_original):
     with pytest.raises(ResourceError) as caught:
         build(small_disk)

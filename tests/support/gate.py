@@ -1,8 +1,8 @@
-"""An HTTP proxy in front of the store: `python gate.py ADDRESS CONTROL_FILE`.
+"""An HTTP proxy in front of the store: `python gate.py ADDRESS CONTROL_FILE [PORT STORE_PORT]`.
 
-The control file says what happens to requests: empty (pass), `503` (refuse), or a number of seconds
-to wait before an answer. `gate.json` beside it counts finished PUTs by the client's address, and
-the requests that were refused.
+The control file says what happens to requests: empty (pass), `503` (refuse), a number of seconds to
+wait before an answer, or `hold N`: PUTs after the first N wait for another order. `gate.json`
+beside it counts finished PUTs by the client's address, and requests that were refused or held.
 """
 
 from __future__ import annotations
@@ -17,17 +17,23 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 CONTROL = Path(sys.argv[2])
+PORT, STORE_PORT = map(int, sys.argv[3:] or (5001, 5000))
 COUNTS = CONTROL.with_name("gate.json")
 COUNTING = threading.Lock()
 COUNTED: Counter[str] = Counter()
 
 
-def count(what: str) -> None:
+def ordered() -> str:
+    return CONTROL.read_text().strip() if CONTROL.exists() else ""
+
+
+def count(what: str) -> int:
     with COUNTING:
         COUNTED[what] += 1
         new = COUNTS.with_suffix(".new")
         new.write_text(json.dumps(COUNTED))
         new.replace(COUNTS)
+        return COUNTED[what]
 
 
 class Gate(BaseHTTPRequestHandler):
@@ -35,16 +41,22 @@ class Gate(BaseHTTPRequestHandler):
 
     def pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        order = CONTROL.read_text().strip() if CONTROL.exists() else ""
+        order = ordered()
         if order == "503":
             self.send_response(503)
             self.send_header("Content-Length", "0")
             self.end_headers()
             count("refused")
             return
-        if order:
+        if order.startswith("hold"):
+            if self.command == "PUT" and count("asked") > int(order.split()[1]):
+                count("held")
+                while ordered() == order:
+                    time.sleep(0.05)
+                return
+        elif order:
             time.sleep(float(order))
-        inner = http.client.HTTPConnection("127.0.0.1", 5000, timeout=60)
+        inner = http.client.HTTPConnection("127.0.0.1", STORE_PORT, timeout=60)
         inner.request(self.command, self.path, body, dict(self.headers))
         answer = inner.getresponse()
         data = answer.read()
@@ -67,4 +79,4 @@ class Gate(BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    ThreadingHTTPServer((sys.argv[1], 5001), Gate).serve_forever()
+    ThreadingHTTPServer((sys.argv[1], PORT), Gate).serve_forever()
