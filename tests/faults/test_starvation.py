@@ -202,7 +202,7 @@ def test_a_finished_dataset_on_a_full_disk_is_still_found(toy, tmp_path, monkeyp
 def test_a_build_under_a_memory_limit_fails_with_a_clear_error(toy, tmp_path, monkeypatch):
     """A unit that needs more memory than there is: exit code 7, the unit named."""
 
-    def hungry(args, store):
+    def hungry(part, rows, store):
         raise MemoryError
 
     monkeypatch.setattr(toy, "draw", hungry)
