@@ -136,7 +136,7 @@ types: $(STAMP) ## mypy --strict over the whole package
 test-scale: $(STAMP) ## the driver at the size of all of FineWeb-Edu, on a simulated cluster; the audit at paper size; units on S3
 	$(TEST) -n 0 -m slow -rP $(SCALE_TESTS)
 
-test-slow: $(STAMP) ## the slow tests of no other target: deployments, sizes of models, what a build imports (ten minutes)
+test-slow: $(STAMP) ## the slow tests of no other target: deployments, sizes of models, what a build imports (minutes)
 	$(TEST) -m "slow and not faults" $(addprefix --ignore=,$(SCALE_TESTS) $(LEAN_TESTS))
 
 test-faults: $(STAMP) ## kill, corrupt, starve and lie to every builder and reader; writes the table of docs/guarantees.md (root; else SKIPS=allowed)
