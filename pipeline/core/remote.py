@@ -22,6 +22,7 @@ Value = TypeVar("Value")
 PATIENCE: Final = 120.0
 """Seconds without a byte after which a source counts as unreachable."""
 _LONGEST_PAUSE: Final = 30.0
+_LONGEST_STALL: Final = 30.0
 _NO_WAY: Final = {errno.ECONNREFUSED, errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN}
 # Base classes by name: httpx (of huggingface_hub), aiohttp and botocore (of s3fs) need no import.
 _NETWORK: Final = frozenset(
@@ -62,6 +63,11 @@ class Patience:
         said = f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
         why = f"{self._what} cannot be reached: {said}"
         return ResourceError(why, kind="source-unreachable", fix=fix)
+
+
+def stall(seconds: float) -> float:
+    """After how many seconds without a byte a connection is given up for a new one."""
+    return min(_LONGEST_STALL, seconds / 2)
 
 
 def patiently(function: Callable[[], Value], seconds: float, what: str) -> Value:

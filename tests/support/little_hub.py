@@ -2,8 +2,10 @@
 
 - Listings come in pages. Large files (Git LFS) redirect to a second address, which alone sends
   and counts their bytes; HEAD carries X-Linked-Size, X-Linked-Etag and X-Repo-Commit.
-- `fault` names what goes wrong; `patience` is after how many requests it behaves again (None:
-  never); `asks` are headers of its refusals. `listing_fault` is a status for listings.
+- `fault` names what goes wrong: `stall` sends nothing behind the middle of a file and leaves the
+  connection open, `reset` breaks it off without a goodbye. `patience` is after how many requests it
+  behaves again (None: never); `asks` are headers of its refusals. `listing_fault` is a status for
+  listings, or `stall` from their second page on.
 - It takes commits: repositories other than `REPOSITORY` are folders of `folder`.
 """
 
@@ -12,6 +14,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
+import socket
+import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,7 +28,6 @@ import pyarrow.parquet as pq
 REPOSITORY = "someone/fineweb-edu"
 COMMIT = "a" * 40
 FOLDERS = (("sample/10BT", 0, 0), ("data/CC-MAIN-2023-50", 0, 0))
-FAULTS = ("cut", "short", "429", "503", "403", "loop", "other-bytes", "moved")
 PAGE = 4
 
 
@@ -36,7 +40,8 @@ class LittleHub:
         self.root, self.folder, self.lfs, self.token = root, folder, lfs, token
         self.fault: str | None = None
         self.patience: int | None = None
-        self.listing_fault: int | None = None
+        self.listing_fault: int | str | None = None
+        self.closed = threading.Event()
         self.asks: dict[str, str] = {"Retry-After": "0"}
         self.requests: list[str] = []
         self.tokens: list[str | None] = []
@@ -47,6 +52,7 @@ class LittleHub:
         self.url, self.storage = (f"http://127.0.0.1:{s.server_port}" for s in self._servers)
 
     def close(self):
+        self.closed.set()
         for server in self._servers:
             server.shutdown()
             server.server_close()
@@ -127,18 +133,25 @@ class _Handler(BaseHTTPRequestHandler):
             return self.answer({"error": "later"}, int(broken), hub.asks)
         if broken == "loop":
             return self.answer({}, 302, {"Location": self.path})
+        first, total = 0, len(data)
         if asked:
-            first, last = asked.removeprefix("bytes=").split("-")
-            status, total = 206, len(data)
-            data = data[int(first) : int(last) + 1 if last else total]
-            headers["Content-Range"] = f"bytes {first}-{int(first) + len(data) - 1}/{total}"
+            first, last = (int(n or total) for n in asked.removeprefix("bytes=").split("-"))
+            status, data = 206, data[first : last + 1]
+            headers["Content-Range"] = f"bytes {first}-{first + len(data) - 1}/{total}"
         self.start(status, len(data) // 2 if broken == "short" else len(data), headers)
         if self.command == "HEAD":
             return None
         sending = data[: len(data) // 2] if broken else data
+        if broken == "stall":
+            sending = data[: max(0, total // 2 - first)]
         self.wfile.write(sending)
         hub.sent += len(sending)
         self.close_connection = bool(broken)
+        if broken == "stall":
+            hub.closed.wait()
+        if broken == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())
         return None
 
 
@@ -165,7 +178,9 @@ class _Hub(_Handler):
 
     def listing(self, repository: str, words: list[str], query: dict) -> None:
         hub = self.hub
-        if hub.listing_fault:
+        if hub.listing_fault == "stall" and "cursor" in query:
+            hub.closed.wait()
+        elif hub.listing_fault not in (None, "stall"):
             return self.answer({"error": "later"}, hub.listing_fault, hub.asks)
         if not hub.place(repository).is_dir():
             return self.answer({}, 404, {"X-Error-Code": "RepoNotFound"})

@@ -21,7 +21,7 @@ from tangobench.errors import InputError, ResourceError, TangobenchError
 from tangobench.pipeline.core.files import FULL, exclusive, free_bytes
 from tangobench.pipeline.core.hashing import sha256_file
 from tangobench.pipeline.core.progress import Reporter, size
-from tangobench.pipeline.core.remote import Patience, is_http
+from tangobench.pipeline.core.remote import Patience, is_http, stall
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
 from tangobench.pipeline.fineweb.sources.hub import (
     cache_folder,
@@ -152,7 +152,7 @@ class Transfer:
             revision=self._commit,
             endpoint=endpoint(),
         )
-        found = get_hf_file_metadata(url, endpoint=endpoint())
+        found = get_hf_file_metadata(url, endpoint=endpoint(), timeout=stall(self._seconds))
         require_commit(self._repository, str(found.commit_hash), self._commit)
         if found.size != file.size or file.sha256 not in (None, found.etag):
             raise changed(file, f"{found.size or 0:,} bytes with sha256 {found.etag}")
@@ -209,9 +209,12 @@ class Transfer:
         headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
         if urlsplit(remote.location).netloc != urlsplit(endpoint()).netloc:
             headers.pop("authorization", None)  # the token is the hub's, not its storage's
+        limit = stall(self._seconds)  # the client's own is none
         while (start := base + target.tell()) < stop:
             headers["Range"] = f"bytes={start}-{stop - 1}"
-            with get_session().stream("GET", remote.location, headers=headers) as response:
+            with get_session().stream(
+                "GET", remote.location, headers=headers, timeout=limit
+            ) as response:
                 hf_raise_for_status(response)
                 if response.status_code != 206:
                     if stop - base < remote.size:

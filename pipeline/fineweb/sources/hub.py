@@ -11,18 +11,19 @@ from __future__ import annotations
 import contextlib
 import re
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import quote
 
 from tangobench.errors import InputError, ResourceError, printable
 from tangobench.pipeline.core.cards import NOT_STATED
 from tangobench.pipeline.core.files import write_atomic
 from tangobench.pipeline.core.progress import Reporter
-from tangobench.pipeline.core.remote import is_http, patiently
+from tangobench.pipeline.core.remote import is_http, patiently, stall
 from tangobench.pipeline.fineweb.sources import Listing, SourceFile, endpoint
 from tangobench.pipeline.fineweb.spec import Part, config_folder
 
@@ -140,7 +141,6 @@ def list_hub(wanted: HubParts, seconds: float) -> Listing:
 def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
     """The commit and all its files; asked of the hub unless the cache has this very commit."""
     from huggingface_hub._tree_cache import TreeCacheEntry, read_tree_cache, write_tree_cache
-    from huggingface_hub.hf_api import RepoFile
 
     folder = str(cache_folder(wanted.repository))
     if wanted.pinned and (known := read_tree_cache(folder, wanted.revision)) is not None:
@@ -155,7 +155,6 @@ def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
             xet_hash=f.xet_hash,
         )
         for f in listed
-        if isinstance(f, RepoFile)
     }
     write_tree_cache(folder, commit, tree)
     if not wanted.pinned:  # as the client does: which commit a branch was
@@ -164,19 +163,20 @@ def _tree(wanted: HubParts, seconds: float) -> tuple[str, dict[str, Any]]:
 
 
 def _ask(wanted: HubParts, seconds: float) -> tuple[str, list[Any]]:
-    """The revision's commit and its files and folders, as the hub names them."""
+    """The revision's commit and its files, as the hub names them."""
     from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import RepoFile
 
-    api, what = HfApi(endpoint=endpoint()), f"the hub at {endpoint()}"
+    what, limit = f"the hub at {endpoint()}", stall(seconds)
+    api = HfApi(endpoint=endpoint())
+    asked = partial(api.dataset_info, wanted.repository, revision=wanted.revision, timeout=limit)
     try:
-        asked = partial(api.dataset_info, wanted.repository, revision=wanted.revision)
         commit = str(patiently(asked, seconds, what).sha)
         if wanted.pinned:
             require_commit(wanted.repository, commit, wanted.revision)
-        ask = partial(api.list_repo_tree, recursive=True, revision=commit, repo_type="dataset")
-        listed = patiently(
-            lambda: list(islice(ask(wanted.repository), _MOST_FILES + 1)), seconds, what
-        )
+        tree = f"api/datasets/{wanted.repository}/tree/{quote(commit, safe='')}"
+        pages = _pages(f"{endpoint()}/{tree}?recursive=true", seconds, what)
+        listed = list(islice(pages, _MOST_FILES + 1))
     except Exception as error:
         if not is_http(error):
             raise
@@ -184,9 +184,25 @@ def _ask(wanted: HubParts, seconds: float) -> tuple[str, list[Any]]:
         raise wanted.refused(str(error).strip().splitlines()[0][:300]) from error
     if len(listed) > _MOST_FILES:
         raise wanted.refused(f"it has more than {_MOST_FILES:,} files")
-    if odd := [f.path for f in listed if printable(f.path) != f.path]:
+    if odd := [f["path"] for f in listed if printable(f["path"]) != f["path"]]:
         raise wanted.refused(f"it has a file with the name {printable(odd[0][:200])}")
-    return commit, listed
+    return commit, [RepoFile(**entry) for entry in listed if entry["type"] == "file"]
+
+
+def _pages(url: str | None, seconds: float, what: str) -> Iterator[dict[str, Any]]:
+    """The entries of a listing; the client's own `list_repo_tree` may wait for a page for ever."""
+    from huggingface_hub.utils._headers import build_hf_headers
+    from huggingface_hub.utils._http import get_session, hf_raise_for_status
+
+    def page() -> Any:
+        answer = get_session().get(url, headers=build_hf_headers(), timeout=stall(seconds))
+        hf_raise_for_status(answer)
+        return answer
+
+    while url:
+        answer = patiently(page, seconds, what)
+        yield from answer.json()
+        url = answer.links.get("next", {}).get("url")
 
 
 def _stated(card: str) -> Any:

@@ -26,6 +26,7 @@ from tangobench.pipeline.fineweb import sources
 from tangobench.pipeline.fineweb.sources.hub import HubParts, cache_folder, files_of, list_hub
 
 CARD_BYTES = len(CARD.encode())
+WANTED = HubParts(repository=REPOSITORY, revision=COMMIT, parts=FOLDERS)
 
 
 @pytest.fixture(scope="module")
@@ -105,21 +106,29 @@ def test_each_byte_travels_once(hub, total, tmp_path):
     )  # a commit never changes: nobody asked
 
 
-@pytest.mark.parametrize("fault", ["cut", "short", "429", "503"])
+@pytest.mark.parametrize("fault", ["cut", "short", "stall", "reset", "429", "503"])
 @pytest.mark.parametrize("stream", [False, True], ids=["download", "stream"])
-def test_a_hub_that_fails_for_a_while_is_waited_for(hub, total, tmp_path, fault, stream):
-    hub.fault, hub.patience = fault, 2
-    build(tmp_path, stream=stream)
+def test_a_hub_that_fails_for_a_while_is_waited_for(
+    hub, total, tmp_path, fault, stream, monkeypatch
+):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DOWNLOAD_TIMEOUT", 2)
+    list_hub(WANTED, 120.0)  # so that files are hit, not the card
+    hub.fault, hub.patience = fault, 2 - (fault == "stall")  # one stall is half of what is waited
+    build(tmp_path, stream=stream, patience=4.0 if fault == "stall" else 120.0)
     assert hub.patience == 0
-    assert stream or hub.sent <= 1.1 * (total + CARD_BYTES)
+    # A reset may take with it what was sent and not yet read.
+    assert stream or fault == "reset" or hub.sent <= 1.1 * (total + CARD_BYTES)
 
 
-@pytest.mark.parametrize("fault", ["429", "503", "cut"])
-@pytest.mark.parametrize("stream", [False, True], ids=["download", "stream"])
+@pytest.mark.parametrize(
+    ("fault", "stream"),
+    [(fault, stream) for fault in ("429", "503", "cut") for stream in (False, True)]
+    + [("stall", False), ("reset", False)],
+)
 def test_a_hub_that_keeps_failing_is_unreachable(hub, total, tmp_path, fault, stream):
     hub.fault = fault
     if fault == "cut":  # an interrupted file is continued where it stopped: nothing left to send
-        hub.fault, hub.patience = "cut", 3
+        hub.patience = 3
         build(tmp_path, stream=stream, patience=2.0)
         return
     # Worker processes were started with the environment of an earlier test.
@@ -128,7 +137,14 @@ def test_a_hub_that_keeps_failing_is_unreachable(hub, total, tmp_path, fault, st
     assert "--patience" in error.fix
     hub.fault = None
     build(tmp_path, stream=stream)
-    assert stream or hub.sent == total + CARD_BYTES
+    assert stream or fault == "reset" or hub.sent == total + CARD_BYTES
+
+
+def test_a_listing_that_stalls_is_unreachable(hub, tmp_path):
+    hub.listing_fault, began = "stall", time.monotonic()
+    error = refused(tmp_path, patience=2.0)
+    assert (error.kind, error.exit_code) == ("source-unreachable", 7)
+    assert time.monotonic() - began < 20
 
 
 def test_a_long_wait_that_the_hub_asks_for_is_named_at_once(hub, tmp_path):
@@ -229,8 +245,7 @@ def test_no_room_for_the_download_is_told_before_it(hub, tmp_path, monkeypatch):
 
 
 def test_the_index_claims_hashes_of_large_files(either_hub, repository):
-    wanted = HubParts(repository=REPOSITORY, revision=COMMIT, parts=FOLDERS)
-    listing = list_hub(wanted, 120.0)
+    listing = list_hub(WANTED, 120.0)
     assert [file.name for file in listing.files] == [
         "sample/10BT/000_00000.parquet",
         "sample/10BT/001_00000.parquet",
