@@ -1,8 +1,8 @@
 """Patience with connections that fail for a while.
 
-- 408, 429, 5xx, resets and time-outs are tried again until `seconds` have passed without a byte.
-  A refused connection, an unknown name, no route and `HF_HUB_OFFLINE` fail at once. Both are
-  `source-unreachable`.
+- 408, 429, 5xx, resets and time-outs of any client are tried again until `seconds` have passed
+  without a byte. A refused connection, an unknown name, no route and `HF_HUB_OFFLINE` fail at once.
+  Both are `source-unreachable`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import random
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from tangobench.errors import ResourceError
+from tangobench.errors import InputError, ResourceError, TangobenchError
 
 Value = TypeVar("Value")
 PATIENCE: Final = 120.0
@@ -46,7 +46,9 @@ class Patience:
     def wait(self, error: Exception) -> None:
         """Sleep before the next try; raise if there should be none."""
         if any(_is_down(cause) for cause in _causes(error)):
-            raise self._unreachable(error, "check the network and HF_ENDPOINT") from error
+            raise self._unreachable(
+                error, "check the network and the address (HF_ENDPOINT is the hub's)"
+            ) from error
         if (asked := _pause_asked(error)) is None:
             raise error
         backoff = min(_LONGEST_PAUSE, 0.5 * 2**self._tries) * random.uniform(0.5, 1.5)
@@ -59,10 +61,13 @@ class Patience:
         self._sleep(pause)
 
     def _unreachable(self, error: Exception, fix: str) -> ResourceError:
-        lines = str(error).strip().splitlines()
-        said = f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
-        why = f"{self._what} cannot be reached: {said}"
+        why = f"{self._what} cannot be reached: {_first_line(error)}"
         return ResourceError(why, kind="source-unreachable", fix=fix)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
 
 
 def stall(seconds: float) -> float:
@@ -96,21 +101,34 @@ def _is_down(cause: BaseException) -> bool:
 
 def _pause_asked(error: BaseException) -> float | None:
     """Seconds that the server asks to wait, 0 if it does not say; None if waiting cannot help."""
-    response = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)
-    if isinstance(status, int):
-        if status not in (408, 429) and status < 500:
-            return None
-        # `Retry-After: 30`, or `RateLimit: "resolvers";r=0;t=55`.
-        headers: Mapping[str, Any] = getattr(response, "headers", {})
-        after = str(headers.get("Retry-After", ""))
-        limit = _RATE_LIMIT.search(str(headers.get("RateLimit", "")))
-        return max(float(after) if after.isdigit() else 0.0, float(limit[1]) if limit else 0.0)
     for cause in _causes(error):
+        status, headers = _answer(cause)
+        if status:
+            if status not in (408, 429) and status < 500:
+                return None
+            # `Retry-After: 30`, or `RateLimit: "resolvers";r=0;t=55`.
+            after = str(headers.get("retry-after", ""))
+            limit = _RATE_LIMIT.search(str(headers.get("ratelimit", "")))
+            return max(float(after) if after.isdigit() else 0.0, float(limit[1]) if limit else 0.0)
         names = {base.__name__ for base in type(cause).__mro__}
         if isinstance(cause, TimeoutError | ConnectionError | EOFError) or names & _NETWORK:
             return 0.0
     return None
+
+
+def _answer(error: BaseException) -> tuple[int, dict[str, Any]]:
+    """Status and headers of the answer that an error is about; 0 if it is about none.
+
+    httpx keeps the answer in `response`, botocore a dictionary; aiohttp has both in the error.
+    """
+    found = getattr(error, "response", None)
+    if isinstance(found, dict):
+        found = found.get("ResponseMetadata", {})
+        return found.get("HTTPStatusCode", 0), found.get("HTTPHeaders", {})
+    found = error if found is None else found
+    status = getattr(found, "status_code", getattr(found, "status", 0))
+    headers = dict(getattr(found, "headers", None) or {})
+    return status if isinstance(status, int) else 0, {k.lower(): v for k, v in headers.items()}
 
 
 def _causes(error: BaseException | None) -> list[BaseException]:
@@ -128,7 +146,20 @@ class PatientFile(io.RawIOBase):
         self._opened, self._seconds, self._what = opened, seconds, what
         self._place = 0
         self._handle: Any = None
-        self._size = int(patiently(self._open, seconds, what).size)
+        self._size = int(self._patiently(self._open).size)
+
+    def _patiently(self, function: Callable[[], Value]) -> Value:
+        """Typed here: a client's OSError looks like one that Arrow raises for a broken file."""
+        try:
+            return patiently(function, self._seconds, self._what)
+        except TangobenchError:
+            raise
+        except Exception as error:
+            what = f"{self._what} cannot be read: {_first_line(error)}"
+            fix = (
+                "check the address and your permission to read it, then run the same command again"
+            )
+            raise InputError(what, kind="source-unreadable", fix=fix, file=self._what) from error
 
     def _open(self) -> Any:
         self._handle = self._handle or self._opened()
@@ -136,7 +167,7 @@ class PatientFile(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill `buffer` from the current place, as far as there are bytes."""
-        data = patiently(lambda: self._bytes(len(buffer)), self._seconds, self._what)
+        data = self._patiently(lambda: self._bytes(len(buffer)))
         buffer[: len(data)] = data
         self._place += len(data)
         return len(data)

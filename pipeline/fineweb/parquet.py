@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tangobench.errors import InputError, TangobenchError
+from tangobench.errors import InputError
 from tangobench.pipeline.core.build import Arguments
 from tangobench.pipeline.core.hashing import RowsHasher, digest
 from tangobench.pipeline.fineweb.sources import SourceFile, open_input
@@ -235,13 +235,9 @@ def _opened(file: SourceFile) -> Iterator[Any]:
     try:
         with open_input(file.url, file.patience) as handle:
             yield handle
-    except TangobenchError:
-        raise
-    except Exception as error:
-        if not isinstance(error, OSError) and not file.afar:
-            raise  # clients of hubs and object stores have errors of their own, files have not
+    except OSError as error:  # of this machine: a remote file's errors are typed where it is read
         what = f"{file.name} cannot be read: {type(error).__name__}: {short(error)}"
-        fix = "check permissions and the connection, then run the same command again"
+        fix = "check permissions and the disk, then run the same command again"
         raise InputError(what, kind="source-unreadable", fix=fix, file=file.name) from error
 
 

@@ -140,7 +140,7 @@ def list_source(spec: Spec, source: str | None, patience: float = PATIENCE) -> L
     hub = spec.hub
     named = (hub.repository, None) if source in (None, "hub") else hub_name(str(source))
     if named is None:
-        found = _as_on_the_hub(hub.parts(), list_files(str(source)))
+        found = _as_on_the_hub(hub.parts(), list_files(str(source), patience))
     else:
         _require_agreement(spec)
         revision = named[1] or hub.revision

@@ -147,7 +147,7 @@ def test_no_file_and_no_line_of_a_build_holds_a_secret(program, tmp_path):
         check=None,
         **secrets,
     )
-    assert bad.returncode == 5, bad.stdout + bad.stderr
+    assert bad.returncode == 7, bad.stdout + bad.stderr
     said = good.stdout + good.stderr + bad.stdout + bad.stderr
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert any(path.name == "run.json" for path in files)

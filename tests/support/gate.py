@@ -1,8 +1,9 @@
 """An HTTP proxy in front of the store: `python gate.py ADDRESS CONTROL_FILE [PORT STORE_PORT]`.
 
-The control file says what happens to requests: empty (pass), `503` (refuse), a number of seconds to
-wait before an answer, or `hold N`: PUTs after the first N wait for another order. `gate.json`
-beside it counts finished PUTs by the client's address, and requests that were refused or held.
+The control file says what happens to requests: empty (pass), `503` or `429` (refuse; `503/3` every
+third one), a number of seconds to wait before an answer, or `hold N`: PUTs after the first N wait
+for another order. `gate.json` beside it counts finished PUTs by the client's address, and requests
+that were refused or held.
 """
 
 from __future__ import annotations
@@ -42,13 +43,15 @@ class Gate(BaseHTTPRequestHandler):
     def pass_on(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         order = ordered()
-        if order == "503":
-            self.send_response(503)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            count("refused")
-            return
-        if order.startswith("hold"):
+        status, _, every = order.partition("/")
+        if status in ("429", "503"):
+            if count("seen") % int(every or 1) == 0:
+                self.send_response(int(status))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                count("refused")
+                return
+        elif order.startswith("hold"):
             if self.command == "PUT" and count("asked") > int(order.split()[1]):
                 count("held")
                 while ordered() == order:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from tangobench.errors import InputError, ResourceError
+from tangobench.errors import InputError, ResourceError, TangobenchError
 from tangobench.pipeline.core.build import Arguments
-from tangobench.pipeline.core.remote import PATIENCE, PatientFile
+from tangobench.pipeline.core.remote import PATIENCE, PatientFile, patiently
 
 _MAGIC: Final = re.compile(r"[*?\[]")
 _HUB_NAME: Final = re.compile(
@@ -61,9 +62,9 @@ def hub_name(source: str) -> tuple[str, str | None] | None:
     return (match["repository"], match["revision"]) if match else None
 
 
-def list_files(source: str) -> Listing:
+def list_files(source: str, patience: float = PATIENCE) -> Listing:
     """Parquet files at a path, folder, glob or fsspec URL."""
-    found = _list_url(source) if "://" in source else _list_local(source)
+    found = _list_url(source, patience) if "://" in source else _list_local(source)
     if not found:
         what = f"no Parquet file at {source}"
         fix = "name a .parquet file, a folder that holds some, or a quoted glob"
@@ -105,25 +106,53 @@ def _list_local(source: str) -> list[SourceFile]:
     ]
 
 
-def _list_url(source: str) -> list[SourceFile]:
+def _list_url(source: str, seconds: float) -> list[SourceFile]:
     import fsspec
 
     try:
         fs, path = fsspec.core.url_to_fs(source)
-        if _MAGIC.search(path):
-            names = fs.glob(path)
-        elif fs.isfile(path):
-            names = [path]
-        else:
-            names = [name for name in fs.find(path) if name.endswith(".parquet")]
-        return [SourceFile(n, fs.unstrip_protocol(n), int(fs.size(n) or 0)) for n in names]
+        fs.invalidate_cache()
+        found = _found(fs, path, partial(patiently, seconds=seconds, what=source))
+        return [SourceFile(n, fs.unstrip_protocol(n), size) for n, size in found]
+    except TangobenchError:
+        raise
     except FileNotFoundError as error:
-        what, fix = f"{source} does not exist: {error}", "check the address and the bucket's name"
+        what = f"{source} does not exist: {error.__cause__ or error}"
+        fix = "check the address and the bucket's name"
         raise InputError(what, kind="source-missing", fix=fix, source=source) from error
-    except (OSError, ImportError, ValueError) as error:
+    except Exception as error:  # clients have errors of their own
         what = f"{source} cannot be listed: {error}"
         fix = "check the URL, the network and that the protocol's package is installed"
         raise ResourceError(what, kind="source-unreachable", fix=fix, source=source) from error
+
+
+def _found(fs: Any, path: str, ask: Callable[..., Any]) -> Iterator[tuple[str, int]]:
+    """Name and size of the file at a path, of those that match it, or of Parquet files below it."""
+    from fsspec.utils import glob_translate
+
+    # In an address of the web, `?` begins the query.
+    magic = (re.compile(r"[*[]") if path.startswith("http") else _MAGIC).search(path)
+    if magic:
+        top = path[: path.rfind("/", 0, magic.start()) + 1]
+        wanted, depth = glob_translate(path), path.count("/", len(top))
+        files = _below(fs, top, ask, 1000 if "**" in path else depth)
+    elif (info := ask(lambda: fs.info(path)))["type"] == "file":
+        files, wanted = iter([info]), ""
+    else:
+        files, wanted = _below(fs, path, ask, 1000), r".*\.parquet$"
+    for info in files:
+        if re.match(wanted, name := info["name"]):
+            size = info["size"]
+            yield name, int((ask(partial(fs.size, name)) if size is None else size) or 0)
+
+
+def _below(fs: Any, folder: str, ask: Callable[..., Any], depth: int) -> Iterator[dict[str, Any]]:
+    """Files in a folder; fsspec's own walk silently leaves out folders whose listing fails."""
+    for info in ask(partial(fs.ls, folder, detail=True)):
+        if info["type"] != "directory":
+            yield info
+        elif depth and info["name"].strip("/") != folder.strip("/"):
+            yield from _below(fs, info["name"], ask, depth - 1)
 
 
 def endpoint() -> str:

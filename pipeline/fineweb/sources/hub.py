@@ -186,10 +186,11 @@ def _ask(wanted: HubParts, seconds: float) -> tuple[str, list[Any]]:
         raise wanted.refused(f"it has more than {_MOST_FILES:,} files")
     if odd := [f["path"] for f in listed if printable(f["path"]) != f["path"]]:
         raise wanted.refused(f"it has a file with the name {printable(odd[0][:200])}")
-    return commit, [RepoFile(**entry) for entry in listed if entry["type"] == "file"]
+    kind: Any = RepoFile  # which has no annotations
+    return commit, [kind(**entry) for entry in listed if entry["type"] == "file"]
 
 
-def _pages(url: str | None, seconds: float, what: str) -> Iterator[dict[str, Any]]:
+def _pages(url: str, seconds: float, what: str) -> Iterator[dict[str, Any]]:
     """The entries of a listing; the client's own `list_repo_tree` may wait for a page for ever."""
     from huggingface_hub.utils._headers import build_hf_headers
     from huggingface_hub.utils._http import get_session, hf_raise_for_status
@@ -202,7 +203,7 @@ def _pages(url: str | None, seconds: float, what: str) -> Iterator[dict[str, Any
     while url:
         answer = patiently(page, seconds, what)
         yield from answer.json()
-        url = answer.links.get("next", {}).get("url")
+        url = answer.links.get("next", {}).get("url", "")
 
 
 def _stated(card: str) -> Any:
