@@ -140,6 +140,17 @@ def test_a_hub_that_keeps_failing_is_unreachable(hub, total, tmp_path, fault, st
     assert stream or fault == "reset" or hub.sent == total + CARD_BYTES
 
 
+def test_two_workers_that_stream_from_a_failing_hub_end_with_7(hub, tmp_path, program):
+    list_hub(WANTED, 120.0)  # so that the workers meet the fault
+    hub.fault = "503"
+    words = ["--source", f"hub:{REPOSITORY}@{COMMIT}", "--set", "near_duplicates=off", "--stream"]
+    place = {"HF_ENDPOINT": hub.url, "HF_HUB_CACHE": str(tmp_path / "hf" / "hub")}
+    limits = ["--workers", 2, "--patience", 2, "--json"]
+    done = program("build", "fineweb", "--out", tmp_path, *words, *limits, check=7, **place)
+    said = done.stdout + done.stderr
+    assert "source-unreachable" in said and "--patience" in said and "Traceback" not in said
+
+
 def test_a_listing_that_stalls_is_unreachable(hub, tmp_path):
     hub.listing_fault, began = "stall", time.monotonic()
     error = refused(tmp_path, patience=2.0)
