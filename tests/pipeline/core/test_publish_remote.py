@@ -178,7 +178,10 @@ def test_verify_finds_what_the_lock_does_not_name(published):
     assert caught.value.kind == "shard-renamed"
 
 
-def test_the_program_builds_verifies_and_reads_a_bucket(program, toy, bucket, tmp_path):
+def test_the_program_builds_verifies_and_reads_a_bucket(
+    program, toy, bucket, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)  # where a folder called `s3:` would be
     done = program("build", "toy", "--manifest", toy.MANIFEST, "--out", bucket, "--json")
     folder, root = f"{bucket}/toy-sample", json.loads(done.stdout)["root"]
     assert program("verify", folder).stdout.strip() == root

@@ -19,9 +19,10 @@ from little_hub import CARD, COMMIT, FOLDERS, REPOSITORY, LittleHub, write_repos
 from tangobench.errors import InputError, ResourceError, UsageError
 from tangobench.pipeline import api
 from tangobench.pipeline.core.hashing import rows_sha256, sha256_file
-from tangobench.pipeline.core.progress import Reporter
+from tangobench.pipeline.core.progress import Reporter, size
 from tangobench.pipeline.core.push import plan_push
 from tangobench.pipeline.core.shard_reader import verify
+from tangobench.pipeline.fineweb import plan as fineweb_plan
 from tangobench.pipeline.fineweb import sources
 from tangobench.pipeline.fineweb.sources.hub import HubParts, cache_folder, files_of, list_hub
 
@@ -104,6 +105,25 @@ def test_each_byte_travels_once(hub, total, tmp_path):
         total + CARD_BYTES,
         asked,
     )  # a commit never changes: nobody asked
+
+
+def test_a_plan_names_the_bytes_and_requests_that_the_hub_counts(
+    hub, repository, total, tmp_path, monkeypatch
+):
+    known = {}
+    for folder, rows in (("sample/10BT", 240), ("data/CC-MAIN-2023-50", 120)):
+        known[folder] = (rows, sum(f.stat().st_size for f in (repository / folder).iterdir()))
+    monkeypatch.setattr(fineweb_plan, "_KNOWN", known)  # this hub's index instead of the real one
+    monkeypatch.setattr(fineweb_plan, "_FILE_BYTES", total / 4)
+    keys = {"repository": REPOSITORY, "revision": COMMIT}
+    overrides = {"context": 128, "near_duplicates": "off", "hub": keys}
+    asked = api.Request(name="fineweb", source="hub", overrides=overrides)
+    (line,) = [x for x in api.plan(asked)["lines"] if x.startswith("network")]
+    assert hub.requests == []  # a plan asks nobody
+    build(tmp_path)
+    assert f"{size(hub.sent - CARD_BYTES)} once" in line
+    counted, about = len(hub.requests), int(re.search(r"about ([\d,]+) requests", line)[1])
+    assert about / 2.5 <= counted <= about, (counted, about)
 
 
 @pytest.mark.parametrize("fault", ["cut", "short", "stall", "reset", "429", "503"])
