@@ -351,6 +351,13 @@ def test_cards_say_what_the_input_states_and_no_more(hub, repository, tmp_path):
     from_hub = build(tmp_path / "hub")
     card = DatasetCard.load(from_hub.folder / "README.md")
     assert (card.data.license, card.data.pretty_name) == ("odc-by", "FineWeb-Edu, temporal split")
+    for words in (
+        "commoncrawl.org/terms-of-use",
+        "anonymised",
+        "@inproceedings{fineweb",
+        "Validation was checked",
+    ):
+        assert words in card.text
     told = {"repository": REPOSITORY, "commit": COMMIT, "endpoint": hub.url}
     assert verify(from_hub.folder).data["provenance"] == {"hub": told}
     folder = shutil.copytree(repository / "sample", tmp_path / "files")

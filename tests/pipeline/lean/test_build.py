@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tangobench.cli import main
 from tangobench.errors import InputError, UsageError
 from tangobench.pipeline import api
+from tangobench.pipeline.core.push import plan_push
 from tangobench.pipeline.core.spec import load_spec, manifest_file
 from tangobench.pipeline.lean import build, plan, why
 from tangobench.pipeline.lean.encode import prompt_seam
@@ -413,7 +414,11 @@ def test_a_project_of_two_files_builds_from_head(tmp_path: Path, capsys: Any) ->
     assert lock.data["provenance"] == {"lean_toolchain": "leanprover/lean4:v4.9.0"}
     assert {lock.rows("proof", split) for split in ("train", "validation")} == {1}
     card = (tmp_path / "lean-sample" / "README.md").read_text()
-    assert "license: unknown" in card and str(tmp_path) not in card and "Mathlib:" not in card
+    assert "license: unknown" in card and str(tmp_path) not in card
+    assert "Mathlib" not in card.partition("## Citation")[0]
+    with pytest.raises(UsageError) as caught:
+        plan_push(tmp_path / "lean-sample", "me/own")
+    assert caught.value.kind == "licence-not-stated"
     # The same commit by its id is the same dataset, and a toolchain changes no root.
     assert main([*words, "--commit", commit, "--root", "P", "--quiet"]) == 0
     assert capsys.readouterr().out.strip() == lock.root
