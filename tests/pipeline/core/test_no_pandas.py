@@ -41,17 +41,3 @@ def test_a_build_does_not_import_pandas(tmp_path, workers):
         text=True,
     )
     assert run.stderr == ""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="glibc")
-def test_arrow_takes_memory_from_malloc_unless_the_user_chose():
-    program = """
-import os, sys
-os.environ.update(dict(word.split("=") for word in sys.argv[1:]))
-import tangobench.pipeline.core.no_pandas, pyarrow as pa
-print(pa.default_memory_pool().backend_name)
-"""
-    pools = [("system", []), ("mimalloc", ["ARROW_DEFAULT_MEMORY_POOL=mimalloc"])]
-    for pool, words in pools:
-        code = f"import sys; sys.argv[1:] = {words}\n{program}"
-        assert lines(code) == [pool]
