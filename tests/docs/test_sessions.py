@@ -1,7 +1,7 @@
 """What the pages show of a terminal is what the commands print.
 
 - A session is a `text` block with lines `$ tangobench …`. What is shown below one must be the last
-  lines that it prints; `…` stands for any text, and times may differ.
+  lines that it prints; `…` matches any text, and times may differ.
 - Sessions run in the reader's folder; those of docs/own.md, which edit a file, in test_own.
 """
 

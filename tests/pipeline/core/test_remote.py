@@ -48,7 +48,7 @@ def test_processes_with_their_units_in_a_bucket_give_the_committed_root(dataset,
     assert not (tmp_path / "a" / ".units").exists()
 
 
-def test_a_build_that_goes_on_fetches_no_object_of_a_finished_unit(
+def test_a_resumed_build_fetches_no_object_of_a_finished_unit(
     toy, bucket, tmp_path, reads, monkeypatch
 ):
     """Only by the units that are missing, and to be published."""
